@@ -1,6 +1,6 @@
 //! A pool whose workers have their jobs, and the time to plan its next step.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -46,9 +46,18 @@ impl Settled {
             reports: true,
             confirmed: BTreeMap::new(),
             patience: SignedDuration::from_secs(2),
+            names_return: true,
         };
-        let (published, desired, pods, stopped) = (&self.published, &self.desired, &self.pods, &BTreeMap::new());
-        let input = HandoverInput { published, desired, pods, stopped, rules: &rules, now: Timestamp::UNIX_EPOCH };
+        let input = HandoverInput {
+            published: &self.published,
+            desired: &self.desired,
+            pods: &self.pods,
+            stopped: &BTreeMap::new(),
+            gone: &BTreeMap::new(),
+            reserved: &BTreeSet::new(),
+            rules: &rules,
+            now: Timestamp::UNIX_EPOCH,
+        };
         let began = Instant::now();
         let plan = std::hint::black_box(plan_handover(&input));
         assert!(plan.lists.is_empty() && plan.annotate.is_empty(), "nothing is to be done");

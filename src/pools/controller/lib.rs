@@ -248,7 +248,8 @@ impl SwarmPoolController {
         if has_written {
             return Ok(PoolDone::Changed);
         }
-        self.refresh_workers(observed, handover, &mut memory.workers).await.map(PoolDone::Refreshed)
+        let refreshed = self.refresh_workers(observed, handover, &mut memory.workers).await?;
+        Ok(if refreshed.must_plan { PoolDone::Changed } else { PoolDone::Refreshed(refreshed) })
     }
 
     /// Returns the problem of a namespace in which the operator may not watch ConfigMaps. Lists them once, because the

@@ -164,9 +164,9 @@ fn next_refresh(observed: &ObservedPool, handover: &PlannedHandover, memory: &Wo
         if runs_its_list(name, list, &input) {
             continue;
         }
-        let pod = observed.workload.as_ref().and_then(|workload| workload.pods.get(name));
-        let outdated_at = pod.and_then(|pod| pod.ready_from()?.checked_add(OUTDATED_AFTER).ok());
-        let annotate_at = memory.annotation(name, list.version).and_then(AnnotatedVersion::again_at);
+        let Some(pod) = observed.workload.as_ref().and_then(|workload| workload.pods.get(name)) else { continue };
+        let outdated_at = pod.ready_from().and_then(|since| since.checked_add(OUTDATED_AFTER).ok());
+        let annotate_at = memory.annotation(&pod.id, list.version).and_then(AnnotatedVersion::again_at);
         for at in [outdated_at, annotate_at].into_iter().flatten().filter(|at| *at > observed.now) {
             earliest = Some(earliest.map_or(at, |earlier: Timestamp| earlier.min(at)));
         }

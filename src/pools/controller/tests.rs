@@ -10,6 +10,7 @@ use kube::Client;
 use kube::client::Body;
 use prometheus_client::metrics::counter::Counter;
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_util::sync::CancellationToken;
 use tower_test::mock;
 
@@ -24,6 +25,7 @@ use ganglion_runtime::events;
 use ganglion_runtime::fairness::FairLimit;
 use ganglion_runtime::frame::reconcile;
 use ganglion_runtime::metrics::Metrics;
+use ganglion_runtime::polls::PollLimits;
 use ganglion_runtime::run::Action;
 use ganglion_runtime::store::Store;
 use ganglion_runtime::watch::namespaces::NamespaceWatch;
@@ -33,6 +35,7 @@ fn meta(name: &str, version: &str) -> Value {
     json!({"namespace": "n", "name": name, "uid": name, "resourceVersion": version, "generation": 1})
 }
 
+/// A Ready worker.
 fn pod(name: &str, version: &str) -> Value {
     let mut pod = json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": meta(name, version), "spec": {"nodeName": "node", "containers": []},
@@ -62,10 +65,21 @@ fn answer(request: &str, body: Value) -> Option<Value> {
     let name = path.rsplit('/').next()?.to_owned();
     let mut answer = match request.split(' ').next()? {
         "GET" if request.contains("watch=true") => return None,
+        "GET" if path.contains("/pods/") => {
+            return Some(json!({"kind": "Status", "code": 404, "reason": "NotFound", "message": "it is gone"}));
+        }
         "GET" if path.ends_with("/configmaps") => json!({
             "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadataList",
             "metadata": {"resourceVersion": "1"}, "items": [],
         }),
+        "PATCH" if path.contains("/configmaps/") => {
+            let mut map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta("lists", "21")});
+            map["metadata"]["ownerReferences"] = json!([{
+                "apiVersion": "ganglion.dev/v1alpha1", "kind": "SwarmPool", "name": "p", "uid": "p", "controller": true,
+            }]);
+            map
+        }
+        "PATCH" if path.contains("/statefulsets/") => stateful_set(2, "50"),
         "PATCH" => pod(&name, "30"),
         "POST" if path.ends_with("/events") => return Some(body),
         _ => body,
@@ -118,12 +132,15 @@ fn serve_pool(mut stored: Value, refusal: Option<RefusedPatch>) -> (Client, Requ
             } else {
                 match answer(&request, body.clone()) {
                     Some(answer) => {
-                        send.send_response(Response::new(answer.to_string().into_bytes().into()));
+                        let code = answer["code"].as_u64().and_then(|code| u16::try_from(code).ok()).unwrap_or(200);
+                        let mut response: Response<Body> = Response::new(answer.to_string().into_bytes().into());
+                        *response.status_mut() = http::StatusCode::from_u16(code).unwrap();
+                        send.send_response(response);
                     }
                     None => unanswered.push(send),
                 }
             }
-            if head.method != "GET" {
+            if head.method != "GET" || head.uri.path().contains("/pods/") {
                 let path = head.uri.path().rsplit('/').take(2).collect::<Vec<_>>();
                 log.lock().unwrap().push((format!("{} {}/{}", head.method, path[1], path[0]), body));
             }
@@ -147,7 +164,8 @@ fn controller(client: &Client) -> Arc<SwarmPoolController> {
         stop: CancellationToken::new(),
     };
     let limit = || FairLimit::new(1 << 20, Counter::default());
-    let web = Arc::new(Web::new(Names::new(Rules::default(), address::system), limit()));
+    let rules = Rules { allowed_networks: vec!["127.0.0.0/8".parse().unwrap()], ..Rules::default() };
+    let web = Arc::new(Web::new(Names::new(rules, address::system), limit()));
     let limits = AnswerLimits { sample: 65_536, object: 65_536, pods: 1, node: 1, nodes: 1 };
     Arc::new(SwarmPoolController {
         ctx,
@@ -161,17 +179,41 @@ fn controller(client: &Client) -> Arc<SwarmPoolController> {
     })
 }
 
+fn stateful_set(replicas: u32, version: &str) -> Value {
+    json!({
+        "apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": meta("w", version),
+        "spec": {"replicas": replicas, "selector": {}, "serviceName": "w", "template": {}},
+    })
+}
+
+fn observe_pool(controller: &SwarmPoolController, pool: Value) {
+    controller.ctx.store.apply(serde_json::from_value::<SwarmPool>(pool).unwrap(), Origin::Watch);
+}
+
+fn observe_set(controller: &SwarmPoolController, replicas: u32, version: &str) {
+    let set = serde_json::from_value::<StatefulSet>(stateful_set(replicas, version)).unwrap();
+    controller.ctx.store.apply(StatefulSetFact::from(set), Origin::Watch);
+}
+
+fn observe_pod(controller: &SwarmPoolController, pod: Value) {
+    controller.ctx.store.apply(PodFact::from(serde_json::from_value::<SlimPod>(pod).unwrap()), Origin::Watch);
+}
+
+/// A worker that reports this version of the file.
+fn reporting(name: &str, version: &str, observed: i64) -> Value {
+    let mut pod = pod(name, version);
+    let versions = json!({"ganglion.dev/observed-version": observed.to_string(),
+        "ganglion.dev/job-version": observed.to_string()});
+    pod["metadata"]["annotations"] = versions;
+    pod
+}
+
 /// Puts the workload, its pods and this pool into the caches, and waits for the watch on ConfigMaps.
 async fn start(controller: &Arc<SwarmPoolController>, pool: Value) {
-    let store = &controller.ctx.store;
-    let set = json!({
-        "apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": meta("w", "3"),
-        "spec": {"replicas": 2, "selector": {}, "serviceName": "w", "template": {}},
-    });
-    store.apply(serde_json::from_value::<SwarmPool>(pool).unwrap(), Origin::Watch);
-    store.apply(StatefulSetFact::from(serde_json::from_value::<StatefulSet>(set).unwrap()), Origin::Watch);
+    observe_pool(controller, pool);
+    observe_set(controller, 2, "3");
     for name in ["w-0", "w-1"] {
-        store.apply(PodFact::from(serde_json::from_value::<SlimPod>(pod(name, "4")).unwrap()), Origin::Watch);
+        observe_pod(controller, pod(name, "4"));
     }
     while controller.config_maps.state("n") != NamespaceWatch::Ready {
         tokio::time::sleep(Duration::from_millis(1)).await;
@@ -193,10 +235,7 @@ async fn a_pool_that_is_not_reconciled_makes_no_requests() {
     start(&controller, probing("100", json!({}))).await;
     let key = Key::new("n", "p");
     let probed = async |changed: Value, version: &str| {
-        controller
-            .ctx
-            .store
-            .apply(serde_json::from_value::<SwarmPool>(probing(version, changed)).unwrap(), Origin::Watch);
+        observe_pool(&controller, probing(version, changed));
         reconcile(Arc::clone(&controller), key.clone()).await.unwrap();
         controller.probes.count(&key)
     };
@@ -280,4 +319,110 @@ async fn a_pool_whose_pods_may_not_be_annotated_reports_its_workers() {
         said.starts_with("pods cannot be annotated with ganglion.dev/job-version") && said.ends_with(message),
         "{said}"
     );
+}
+
+/// Names of the requests about ConfigMaps, pods and workloads since the last call.
+fn taken(requests: &Requests) -> Vec<String> {
+    let all = std::mem::take(&mut *requests.lock().unwrap());
+    all.into_iter().map(|(request, _)| request).filter(|request| !request.ends_with("/status")).collect()
+}
+
+/// A worker was removed, and its pod is gone: its jobs are given in the reconcile that finds out.
+#[tokio::test]
+async fn jobs_of_a_worker_that_has_stopped_are_given_at_once() {
+    let (client, requests) = serve();
+    let controller = controller(&client);
+    start(&controller, pool()).await;
+    let key = Key::new("n", "p");
+    reconcile(Arc::clone(&controller), key.clone()).await.unwrap();
+    for name in ["w-0", "w-1"] {
+        observe_pod(&controller, reporting(name, "40", 1));
+    }
+    taken(&requests);
+    let mut smaller = pool();
+    smaller["metadata"]["resourceVersion"] = json!("101");
+    smaller["spec"]["replicas"] = json!(1);
+    observe_pool(&controller, smaller);
+    observe_set(&controller, 1, "60");
+    let gone = Identity { key: Key::new("n", "w-1"), uid: "w-1".into(), version: String::new() };
+    controller.ctx.store.remove::<PodFact>(&gone);
+    reconcile(Arc::clone(&controller), key).await.unwrap();
+    let steps = ["PATCH configmaps/lists", "GET pods/w-1", "PATCH configmaps/lists", "PATCH pods/w-0"];
+    assert_eq!(taken(&requests), steps);
+}
+
+/// Somebody reverts the replicas again and again, and then nothing happens any more: the pool tries again by itself.
+#[tokio::test]
+async fn reverted_replicas_are_written_again_without_an_event() {
+    let (client, requests) = serve();
+    let controller = controller(&client);
+    let mut idle = pool();
+    idle["spec"]["jobs"]["inline"] = json!([]);
+    start(&controller, idle).await;
+    let key = Key::new("n", "p");
+    let mut action = Action::AwaitChange;
+    for version in ["60", "61", "62", "63"] {
+        observe_set(&controller, 1, version);
+        action = reconcile(Arc::clone(&controller), key.clone()).await.unwrap();
+    }
+    let scaled = taken(&requests).iter().filter(|request| *request == "PATCH statefulsets/w").count();
+    assert_eq!(scaled, 3);
+    let Action::RequeueAfter(pause) = action else { panic!("the pool waits for an event") };
+    assert!(pause > Duration::from_secs(500) && pause < Duration::from_secs(601), "{pause:?}");
+}
+
+/// A worker hangs, its probes fail, and the pause between them grows. It recovers in the same pod, which turns Ready.
+#[tokio::test]
+async fn a_worker_that_turns_ready_is_probed_at_once() {
+    let (client, _) = serve();
+    let controller = controller(&client);
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = closed.local_addr().unwrap();
+    drop(closed);
+    let mut probing = pool();
+    probing["spec"]["version"] = json!({"probe": {"port": address.port()}});
+    start(&controller, probing).await;
+    let probes = tokio::spawn(run_probes(Arc::clone(&controller), PollLimits { polls: 10 }));
+    let mut memory = PoolMemory::default();
+    let key = Key::new("n", "p");
+    let mut look = || {
+        let observed = controller.observe_pool(&key).unwrap();
+        memory.output.end_read(&observed.pool);
+        let PoolStep::HandOver(handover) = next_step(&observed, &mut memory) else { panic!("no handover") };
+        controller.probes.update(&observed, &handover, &memory.workers);
+        observed
+    };
+    // After a failure, the next probe is half a minute away.
+    while !look().unprobed.is_empty() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let mut hung = pod("w-0", "40");
+    hung["status"]["conditions"] = json!([]);
+    observe_pod(&controller, hung);
+    assert!(look().probed.is_empty());
+    let listener = tokio::net::TcpListener::bind(address).await.unwrap();
+    let worker = serve_version(listener);
+    observe_pod(&controller, pod("w-0", "41"));
+    look();
+    let seen = async {
+        while !look().probed.contains_key("w-0") {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), seen).await.expect("the worker is probed when its pod turns Ready");
+    probes.abort();
+    worker.abort();
+}
+
+/// Answers every request with version 1.
+fn serve_version(listener: tokio::net::TcpListener) -> tokio::task::JoinHandle<()> {
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut request = [0; 1024];
+            let _ = stream.read(&mut request).await;
+            let body = r#"{"version": 1}"#;
+            let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", body.len());
+            let _ = stream.write_all(format!("{head}{body}").as_bytes()).await;
+        }
+    })
 }

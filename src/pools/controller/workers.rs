@@ -18,12 +18,24 @@ use ganglion_runtime::eviction::{self, EvictionAnswer};
 /// Result of making workers read their lists.
 #[derive(Debug, Default)]
 pub struct Refreshed {
+    /// true: a live read changed what the next plan reads.
+    pub must_plan: bool,
     /// true: a read or an eviction must be repeated soon.
     pub retry: bool,
     /// Message of the API server if a PodDisruptionBudget blocks an eviction.
     pub budget: Option<String>,
     /// Message of the API server if it refuses to annotate a pod with the version of its list.
     pub unannotated: Option<String>,
+}
+
+/// State of the pod of a worker, from a live read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LivePod {
+    Absent,
+    Finished,
+    /// It is bound to no node yet, so it runs nothing, and reads the latest list when it starts.
+    Unbound,
+    Running,
 }
 
 impl SwarmPoolController {
@@ -53,12 +65,23 @@ impl SwarmPoolController {
         let lists = &handover.published.lists;
         for name in &handover.plan.verify {
             let Some(list) = lists.get(name) else { continue };
-            if self.has_stopped(observed, workload.pods.get(name), name).await? {
-                memory.stopped.insert(name.clone(), list.version);
+            let cached = workload.pods.get(name);
+            let live = self.read_pod(observed, cached, name).await?;
+            if cached.is_none() {
+                let is_gone = matches!(live, LivePod::Absent | LivePod::Finished);
+                refreshed.must_plan |= memory.gone.insert(name.clone(), is_gone) != Some(is_gone);
+            }
+            if live != LivePod::Running {
+                refreshed.must_plan |= memory.stopped.insert(name.clone(), list.version) != Some(list.version);
             }
             refreshed.retry = true;
         }
         memory.stopped.retain(|name, _| lists.contains_key(name));
+        memory.gone.retain(|name, _| lists.contains_key(name));
+        if refreshed.must_plan {
+            // The jobs of that worker go to others first.
+            return Ok(refreshed);
+        }
         refreshed.unannotated = self.annotate_versions(observed, &workload.pods, handover, memory).await?;
         for (name, _) in &handover.plan.restart {
             let Some(pod) = workload.pods.get(name) else { continue };
@@ -91,9 +114,10 @@ impl SwarmPoolController {
         let key = &key_of(&observed.pool);
         let mut writes = Vec::new();
         for (name, version) in &handover.plan.annotate {
-            let value = memory.record_annotation(name, *version, observed.now);
+            let Some(pod) = pods.get(name) else { continue };
+            let value = memory.record_annotation(&pod.id, *version, observed.now);
             writes.push(async move {
-                let written = self.annotate(pods.get(name), marks::JOB_VERSION, value).await;
+                let written = self.annotate(Some(pod), marks::JOB_VERSION, value).await;
                 self.probes.wake(key, name);
                 written
             });
@@ -108,21 +132,25 @@ impl SwarmPoolController {
         Ok(refused)
     }
 
-    /// Reads the pod of this worker from the API server. Returns true if it does not run.
-    async fn has_stopped(&self, observed: &ObservedPool, cached: Option<&PodFact>, name: &str) -> Result<bool, Error> {
+    /// Reads the pod of this worker from the API server.
+    async fn read_pod(&self, observed: &ObservedPool, cached: Option<&PodFact>, name: &str) -> Result<LivePod, Error> {
         let key = Key::new(namespace(&observed.pool), name.to_owned());
         match self.ctx.writer.get::<SlimPod>(&key).await? {
             None => {
                 if let Some(pod) = cached {
                     self.ctx.store.remove::<PodFact>(&Identity { version: String::new(), ..pod.id.clone() });
                 }
-                Ok(true)
+                Ok(LivePod::Absent)
             }
             Some(pod) => {
                 let pod = PodFact::from(pod);
-                let runs = pod.node.is_some() && !pod.finished;
+                let live = match (&pod.node, pod.finished) {
+                    (_, true) => LivePod::Finished,
+                    (None, false) => LivePod::Unbound,
+                    (Some(_), false) => LivePod::Running,
+                };
                 self.ctx.store.apply(pod, Origin::Own);
-                Ok(!runs)
+                Ok(live)
             }
         }
     }

@@ -26,6 +26,8 @@ pub struct DesiredAssignment {
     pub table: Arc<JobTable>,
     /// Desired jobs of each worker. Jobs of a slot that waits for a pod are not in it.
     pub lists: JobNames,
+    /// Jobs of slots that wait for a pod.
+    pub reserved: BTreeSet<Arc<str>>,
     /// Jobs without a worker, because all workers have the maximum number of jobs.
     pub unassigned: Vec<Arc<str>>,
     /// Number of dedicated jobs that share a worker.
@@ -131,10 +133,9 @@ impl AssignmentMemory {
                 Arc::new(reassign(&table.jobs, &slots, rules, &previous))
             }
         };
-        let (lists, unassigned) = split_by_worker(workers, &table, &assignment);
-        let sharing = assignment.sharing;
-        self.last = Some(LastAssignment { table: Arc::clone(&table), slots, rules, assignment });
-        DesiredAssignment { table, lists, unassigned, sharing }
+        let desired = split_by_worker(workers, &table, &assignment);
+        self.last = Some(LastAssignment { table, slots, rules, assignment });
+        desired
     }
 
     /// Previous worker of each job, as an index into the slots. Taken from the last assignment of this process, whose
@@ -220,9 +221,8 @@ pub fn record_kinds(lists: &mut Published, table: &JobTable) {
     }
 }
 
-/// Splits the assignment into the jobs of each worker and the jobs without a worker. Jobs of a slot that waits for a
-/// pod are in neither.
-fn split_by_worker(workers: &PoolWorkers, table: &JobTable, assignment: &JobAssignment) -> (JobNames, Vec<Arc<str>>) {
+/// Splits the assignment into the jobs of each worker, those of slots that wait for a pod, and those without a worker.
+fn split_by_worker(workers: &PoolWorkers, table: &Arc<JobTable>, assignment: &JobAssignment) -> DesiredAssignment {
     let names: Vec<Option<&String>> = workers.slots.values().map(Option::as_ref).collect();
     let mut lists: Vec<Vec<Arc<str>>> = names.iter().map(|_| Vec::new()).collect();
     let mut unassigned = Vec::new();
@@ -234,8 +234,14 @@ fn split_by_worker(workers: &PoolWorkers, table: &JobTable, assignment: &JobAssi
             None => unassigned.push(Arc::clone(&job.name)),
         }
     }
-    let named = names.into_iter().zip(lists).filter_map(|(name, list)| Some((name?.clone(), list)));
-    (named.collect(), unassigned)
+    let (mut named, mut reserved) = (JobNames::new(), BTreeSet::new());
+    for (name, list) in names.into_iter().zip(lists) {
+        match name {
+            Some(name) => drop(named.insert(name.clone(), list)),
+            None => reserved.extend(list),
+        }
+    }
+    DesiredAssignment { table: Arc::clone(table), lists: named, reserved, unassigned, sharing: assignment.sharing }
 }
 
 #[cfg(test)]

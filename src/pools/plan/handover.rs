@@ -6,8 +6,12 @@
 //!    shows that its pod does not run.
 //! 2. Give: the job is added to the list of its new worker. The step ends when that worker reports the version.
 //!
-//! All state of a step is in the ConfigMaps, so a crash between any two writes loses nothing. With the handover policy
-//! Immediate, both steps are one write.
+//! All state of a step is in the ConfigMaps, so a crash between any two writes loses nothing. Both steps are one write:
+//!
+//! - for jobs that no worker has, such as those of the first assignment
+//! - for jobs of a worker that is gone for certain: a read from the API server does not find its pod, and no later pod
+//!   has its name ([`HandoverRules::names_return`])
+//! - with the handover policy Immediate
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -58,6 +62,8 @@ pub struct HandoverRules {
     pub confirmed: BTreeMap<String, i64>,
     /// Time that a worker waits for jobs that other workers still have, so that its list changes once for all of them.
     pub patience: SignedDuration,
+    /// true: a later pod may have the name of one that is gone, and reads the list of that name (StatefulSet).
+    pub names_return: bool,
 }
 
 /// Input of [`plan_handover`].
@@ -70,6 +76,10 @@ pub struct HandoverInput<'a> {
     pub pods: &'a BTreeMap<String, WorkerPod>,
     /// Workers whose pod did not run according to a live read, with the version of their list at that time.
     pub stopped: &'a BTreeMap<String, i64>,
+    /// Workers whose pod was looked for by a live read. true: it did not exist, or had finished.
+    pub gone: &'a BTreeMap<String, bool>,
+    /// Jobs of slots that wait for a pod.
+    pub reserved: &'a BTreeSet<Arc<str>>,
     pub rules: &'a HandoverRules,
     pub now: Timestamp,
 }
@@ -107,9 +117,17 @@ pub fn next_version(input: &HandoverInput<'_>) -> i64 {
     skipped.fold(input.published.version, i64::max).saturating_add(1)
 }
 
+/// Returns true if the worker no longer exists and no later pod has its name.
+fn is_gone(name: &str, input: &HandoverInput<'_>) -> bool {
+    !input.rules.names_return && input.gone.get(name) == Some(&true) && !input.pods.contains_key(name)
+}
+
 /// Latest version that the worker has confirmed: it has stopped all jobs that this version or an earlier one removes
 /// from its list, by its own report, by a user, or because its pod does not run.
 fn confirmed_version(name: &str, list: &JobList, input: &HandoverInput<'_>) -> Option<i64> {
+    if is_gone(name, input) {
+        return Some(i64::MAX);
+    }
     let rules = input.rules;
     let by_user = rules.confirmed.get(name).copied().filter(|version| input.published.has_written(*version));
     let stopped = input.stopped.get(name).copied();
@@ -168,16 +186,26 @@ pub fn plan_handover(input: &HandoverInput<'_>) -> HandoverPlan {
     let lists = input.published.lists.iter().filter(|_| is_strict);
     let unknown = lists.filter(|(name, list)| may_run_any(name, list, input)).map(|(name, _)| name.as_str()).collect();
     let planner = Planner { input, runners: runners(input), unknown, version: next_version(input) };
-    let mut plan = HandoverPlan::default();
+    let (mut plan, mut departed, mut new) = (HandoverPlan::default(), Vec::new(), Vec::new());
     let names: BTreeSet<&String> = input.desired.keys().chain(input.published.lists.keys()).collect();
     for name in names {
-        let list = input.published.lists.get(name);
-        match (input.desired.get(name), list) {
-            (None, Some(list)) if planner.is_removable(name, list) => {
-                plan.lists.insert(name.clone(), None);
+        match (input.desired.get(name), input.published.lists.get(name)) {
+            (None, Some(list)) if planner.is_removable(name, list) => departed.push((name, list)),
+            (None, Some(_)) if planner.may_be_gone(name) => {
+                plan.verify.insert(name.clone());
             }
-            (jobs, list) => planner.plan_list(&mut plan, name, list, jobs.map_or(&[], Vec::as_slice)),
+            (jobs, list) => {
+                planner.plan_list(&mut plan, name, list, jobs.map_or(&[], Vec::as_slice));
+                if list.is_none() && !plan.lists.contains_key(name) {
+                    new.push(name.clone());
+                }
+            }
         }
+    }
+    planner.remove(&mut plan, departed);
+    // A list without jobs is not worth a write of its own if a read may show that there are jobs for it.
+    if !plan.lists.is_empty() || plan.verify.is_empty() {
+        plan.lists.extend(new.into_iter().map(|name| (name, Some(JobList::default()))));
     }
     plan.moving = planner.count_moving(&plan);
     plan_refresh(&mut plan, input);
@@ -203,7 +231,7 @@ fn runners<'a>(input: &HandoverInput<'a>) -> HashMap<&'a str, Vec<&'a str>> {
     if runners.is_empty() {
         return runners;
     }
-    for (name, list) in &input.published.lists {
+    for (name, list) in input.published.lists.iter().filter(|(name, _)| !is_gone(name, input)) {
         for job in list.jobs.iter().map(|job| &job.name).chain(unreleased(name, list, input)) {
             if let Some(of) = runners.get_mut(&**job) {
                 of.push(name);
@@ -224,12 +252,47 @@ struct Planner<'a> {
     version: i64,
 }
 
-impl Planner<'_> {
+impl<'a> Planner<'a> {
     /// Returns true if the entry of a worker that no longer gets jobs can be removed.
     fn is_removable(&self, name: &str, list: &JobList) -> bool {
         let input = self.input;
         let has_nothing = list.jobs.is_empty() && has_released(name, list, input);
-        !input.pods.contains_key(name) && (input.rules.handover == HandoverPolicy::Immediate || has_nothing)
+        let is_free = input.rules.handover == HandoverPolicy::Immediate || is_gone(name, input) || has_nothing;
+        is_free && !input.pods.contains_key(name)
+    }
+
+    /// Returns true if a live read can show that the worker is gone for certain. Its jobs then move in one write.
+    fn may_be_gone(&self, name: &str) -> bool {
+        let HandoverInput { rules, pods, gone, .. } = self.input;
+        !rules.names_return && !pods.contains_key(name) && !gone.contains_key(name)
+    }
+
+    /// Removes the entries of these workers. An entry stays while one of its jobs is on no other list although a worker
+    /// gets it, or a slot that waits for its pod: otherwise nothing would record the job if its source became
+    /// unreadable.
+    fn remove(&self, plan: &mut HandoverPlan, departed: Vec<(&String, &JobList)>) {
+        if departed.is_empty() {
+            return;
+        }
+        let unplaced = self.unplaced(plan);
+        for (name, list) in departed {
+            let mut jobs = list.jobs.iter().map(|job| &job.name).chain(list.releasing.keys());
+            if !jobs.any(|job| unplaced.contains(&**job)) {
+                plan.lists.insert(name.clone(), None);
+            }
+        }
+    }
+
+    /// Jobs that a worker gets later than with this plan, or a slot that waits for its pod.
+    fn unplaced(&self, plan: &HandoverPlan) -> HashSet<&'a str> {
+        let input = self.input;
+        let mut unplaced: HashSet<&str> = input.reserved.iter().map(AsRef::as_ref).collect();
+        for (name, jobs) in input.desired {
+            let list = plan.lists.get(name).and_then(Option::as_ref).or_else(|| input.published.lists.get(name));
+            let held = list.map_or(&[][..], |list| &list.jobs);
+            unplaced.extend(missing(jobs, held).map(AsRef::as_ref));
+        }
+        unplaced
     }
 
     /// Workers other than `name` that may still run this job.
@@ -268,7 +331,6 @@ impl Planner<'_> {
         }
         if current.is_none() && list.is_empty() {
             // The worker is new and has no jobs, so there is nothing to read.
-            plan.lists.insert(name.clone(), Some(JobList::default()));
             return;
         }
         let pod = input.pods.get(name).map(|pod| pod.uid.clone());
@@ -337,7 +399,7 @@ impl Planner<'_> {
 }
 
 /// Jobs of the first list that the second does not contain. Both are sorted.
-fn missing<'a, A: AsRef<str>, B: AsRef<str>>(jobs: &'a [A], others: &'a [B]) -> impl Iterator<Item = &'a A> {
+fn missing<'a, A: AsRef<str>, B: AsRef<str>>(jobs: &'a [A], others: &[B]) -> impl Iterator<Item = &'a A> {
     let mut others = others.iter().peekable();
     jobs.iter().filter(move |job| {
         let job = (*job).as_ref();
@@ -399,11 +461,14 @@ fn plan_refresh(plan: &mut HandoverPlan, input: &HandoverInput<'_>) {
         RefreshPolicy::HotReload => {
             let due = unchanged().filter_map(|(name, list)| {
                 let pod = input.pods.get(name).filter(|pod| !pod.terminating)?;
+                let is_annotated = pod.annotated_version == Some(list.version);
+                // A worker that does not report is annotated once: nothing shows whether it has read the list.
+                let is_due = match input.rules.reports {
+                    true => (!is_annotated || pod.must_annotate_again) && !runs_its_list(name, list, input),
+                    false => !is_annotated,
+                };
                 // A worker that never had a job has nothing to read.
-                let is_due = list.version > 0
-                    && (pod.annotated_version != Some(list.version) || pod.must_annotate_again)
-                    && !runs_its_list(name, list, input);
-                is_due.then(|| (name.clone(), list.version))
+                (is_due && list.version > 0).then(|| (name.clone(), list.version))
             });
             plan.annotate = due.collect();
         }

@@ -21,7 +21,7 @@ use super::room::JobRoom;
 use super::sources::{ObservedSources, SourceMemory};
 use super::workers::{Admission, PoolWorkers, WorkerMemory, await_workers, workers_of};
 use ganglion_api::swarm_pool::reasons::PoolReason;
-use ganglion_api::swarm_pool::{HandoverPolicy, RefreshPolicy, SwarmPool};
+use ganglion_api::swarm_pool::{HandoverPolicy, PoolWorkloadKind, RefreshPolicy, SwarmPool};
 use ganglion_core::conditions::Health;
 use ganglion_core::facts::{Identity, PodFact};
 
@@ -138,6 +138,8 @@ impl PlannedHandover {
             desired: &self.desired.lists,
             pods: &self.workers.pods,
             stopped: &memory.stopped,
+            gone: &memory.gone,
+            reserved: &self.desired.reserved,
             rules: &self.rules,
             now: self.now,
         }
@@ -339,6 +341,7 @@ fn handover_rules(pool: &SwarmPool) -> HandoverRules {
         reports: pool.spec.version.is_some(),
         confirmed: handover.confirmed.into_iter().flatten().map(|entry| (entry.worker, entry.version)).collect(),
         patience,
+        names_return: pool.spec.workload.kind == PoolWorkloadKind::StatefulSet,
     }
 }
 

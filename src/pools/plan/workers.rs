@@ -10,7 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::file::Published;
 use super::handover::{WorkerPod, WorkerReport};
 use ganglion_api::swarm_pool::{PoolWorkloadKind, RefreshPolicy, SwarmPool, VersionSource};
-use ganglion_core::facts::PodFact;
+use ganglion_core::facts::{Identity, PodFact, Uid};
 
 /// Time that a pod must be Ready before it can count as outdated.
 pub const OUTDATED_AFTER: SignedDuration = SignedDuration::from_secs(5);
@@ -170,6 +170,8 @@ pub struct WorkerMemory {
     first_reports_since: Option<Timestamp>,
     /// Workers whose pod did not run according to a live read, with the version of their list at that time.
     pub stopped: BTreeMap<String, i64>,
+    /// Workers without a cached pod that were looked for by a live read. true: the pod did not exist, or had finished.
+    pub gone: BTreeMap<String, bool>,
     /// Last evictions of each worker.
     pub restarts: BTreeMap<String, WorkerRestarts>,
     /// Last annotation of each pod with the version of its list.
@@ -205,8 +207,10 @@ pub struct WorkerRestarts {
 }
 
 /// An annotation of a pod with the version of its list.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AnnotatedVersion {
+    /// The uid of the pod. Another pod of that name begins with a first annotation.
+    pub pod: Uid,
     pub version: i64,
     /// Number of repetitions.
     pub times: u32,
@@ -215,7 +219,7 @@ pub struct AnnotatedVersion {
 
 impl AnnotatedVersion {
     /// Time at which the pod is annotated again, unless it reports the version earlier.
-    pub fn again_at(self) -> Option<Timestamp> {
+    pub fn again_at(&self) -> Option<Timestamp> {
         let pause = ANNOTATE_AGAIN_AFTER.checked_mul(1 << self.times.min(6))?;
         self.at.checked_add(pause).ok()
     }
@@ -237,16 +241,17 @@ impl WorkerMemory {
     }
 
     /// Records an annotation with this version, and returns its value, such as `7`, or `7.2` for the second repetition.
-    pub fn record_annotation(&mut self, name: &str, version: i64, now: Timestamp) -> String {
-        let last = self.annotation(name, version);
+    pub fn record_annotation(&mut self, pod: &Identity, version: i64, now: Timestamp) -> String {
+        let last = self.annotation(pod, version);
         let times = last.map_or(0, |last| last.times.saturating_add(1));
-        self.annotations.insert(name.to_owned(), AnnotatedVersion { version, times, at: now });
+        let annotation = AnnotatedVersion { pod: pod.uid.clone(), version, times, at: now };
+        self.annotations.insert(pod.key.name.clone(), annotation);
         if times == 0 { version.to_string() } else { format!("{version}.{times}") }
     }
 
     /// Last annotation of a pod, if it was for this version.
-    pub fn annotation(&self, name: &str, version: i64) -> Option<AnnotatedVersion> {
-        self.annotations.get(name).copied().filter(|last| last.version == version)
+    pub fn annotation(&self, pod: &Identity, version: i64) -> Option<&AnnotatedVersion> {
+        self.annotations.get(&pod.key.name).filter(|last| last.version == version && last.pod == pod.uid)
     }
 
     /// Returns true if a worker may be evicted once more for a version.
@@ -275,7 +280,7 @@ impl WorkerMemory {
             let is_behind =
                 report.is_some_and(|report| report.version < version || !published.has_written(report.version));
             let is_long_ready = pod.ready_from().is_some_and(|since| now.duration_since(since) >= OUTDATED_AFTER);
-            let annotate_again_at = self.annotation(name, version).and_then(AnnotatedVersion::again_at);
+            let annotate_again_at = self.annotation(&pod.id, version).and_then(AnnotatedVersion::again_at);
             let worker = WorkerPod {
                 uid: pod.id.uid.clone(),
                 runs: pod.node.is_some() && !pod.finished,

@@ -1,6 +1,6 @@
 //! Properties of the handover: no job runs twice, and the handover ends.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
@@ -76,6 +76,97 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    /// The jobs of a pod that is gone move in one write, whatever happens between the read that shows it and the write.
+    #[test]
+    fn no_two_workers_of_a_deployment_run_one_job(events in prop::collection::vec(event(), 0..150)) {
+        check(Pool::of_deployment(), &events, false)?;
+    }
+}
+
+/// Reconciles until nothing more happens without the workers. Returns the number of writes.
+fn reconcile(pool: &mut Pool) -> usize {
+    let before = pool.writes;
+    for _ in 0..5 {
+        pool.happen(&Event::Look);
+        pool.happen(&Event::Pass);
+    }
+    pool.writes - before
+}
+
+/// Nothing is taken from anybody: the first lists are one write, and so are those of the successor of a pod that is gone.
+#[test]
+fn jobs_that_nobody_runs_are_given_in_one_write() {
+    let mut pool = Pool::of_deployment();
+    assert_eq!((reconcile(&mut pool), pool.annotations), (1, 3));
+    pool.settle();
+    assert!(pool.is_settled());
+    let names: Vec<String> = pool.processes.keys().cloned().collect();
+    // Its successor is Ready once the pod is gone.
+    [Event::Delete(2), Event::End(2)].iter().for_each(|event| pool.happen(event));
+    assert_eq!((reconcile(&mut pool), pool.annotations), (1, 4));
+    assert!(!pool.file.lists.contains_key(&names[2]), "{:#?}", pool.file);
+    (0..3).for_each(|nth| pool.happen(&Event::Read(nth)));
+    assert_eq!(reconcile(&mut pool), 0);
+    assert!(pool.is_settled(), "{:#?}", pool.file);
+}
+
+/// Jobs of a pod that is gone stay on record while its slot waits for another pod.
+#[test]
+fn jobs_of_a_slot_without_a_pod_stay_on_record() {
+    let mut pool = Pool::of_deployment();
+    pool.settle();
+    let jobs = |pool: &Pool| pool.file.lists.values().flat_map(|list| &list.jobs).count();
+    let name = pool.processes.keys().next_back().cloned().expect("a worker");
+    drop(pool.processes.remove(&name));
+    assert_eq!((reconcile(&mut pool), jobs(&pool)), (0, 10));
+    // The operator restarts, and the next pod comes up.
+    pool.happen(&Event::Crash);
+    assert_eq!((reconcile(&mut pool), jobs(&pool)), (0, 10));
+    pool.start("w-9");
+    assert_eq!((reconcile(&mut pool), jobs(&pool)), (1, 10));
+    assert_eq!(pool.file.lists.keys().next_back().map(String::as_str), Some("w-9"));
+}
+
+/// A new worker gets jobs of others: one write takes them, one gives them, and each pod that has to read is changed once.
+#[test]
+fn a_new_worker_costs_two_writes_and_one_annotation_per_changed_list() {
+    let mut pool = Pool::new(RefreshPolicy::HotReload, true);
+    pool.happen(&Event::Scale(9));
+    pool.happen(&Event::Jobs(90));
+    pool.settle();
+    assert!(pool.is_settled());
+    pool.annotations = 0;
+    // Each of the nine gives one of its ten jobs.
+    let mut desired = pool.desired();
+    let given = desired.values_mut().filter_map(Vec::pop).collect::<BTreeSet<_>>();
+    desired.insert("w-9".to_owned(), given.into_iter().collect());
+    pool.fixed = Some(desired);
+    pool.happen(&Event::Scale(10));
+    assert_eq!((reconcile(&mut pool), pool.annotations), (1, 9), "the others release");
+    for nth in 0..9 {
+        pool.happen(&Event::Read(nth));
+        assert_eq!(reconcile(&mut pool), usize::from(nth == 8), "jobs are given together, after worker {nth}");
+    }
+    assert_eq!(pool.annotations, 10);
+    pool.happen(&Event::Read(9));
+    assert_eq!((reconcile(&mut pool), pool.annotations), (0, 10));
+    assert!(pool.is_settled(), "{:#?}", pool.file);
+}
+
+/// Without reports, a pod is annotated once per version of its list.
+#[test]
+fn workers_that_do_not_report_are_annotated_once() {
+    let mut pool = Pool::new(RefreshPolicy::HotReload, false);
+    pool.rules.handover = HandoverPolicy::Immediate;
+    assert_eq!((reconcile(&mut pool), pool.annotations), (1, 3));
+    pool.happen(&Event::Jobs(13));
+    assert_eq!((reconcile(&mut pool), pool.annotations), (1, 6));
+    assert_eq!((reconcile(&mut pool), pool.annotations), (0, 6));
+}
+
 /// The pool converges although it is scaled between its first look and its first pass.
 #[test]
 fn a_pool_that_is_scaled_before_its_first_pass_converges() {
@@ -106,12 +197,15 @@ fn restarts(ready: [bool; 3], max_unavailable: usize) -> Vec<String> {
         reports: false,
         confirmed: BTreeMap::new(),
         patience: SignedDuration::ZERO,
+        names_return: true,
     };
     let input = HandoverInput {
         published: &published,
         desired: &desired,
         pods: &names.into_iter().zip(all.map(pod)).collect(),
         stopped: &BTreeMap::new(),
+        gone: &BTreeMap::new(),
+        reserved: &BTreeSet::new(),
         rules: &rules,
         now: Timestamp::UNIX_EPOCH,
     };

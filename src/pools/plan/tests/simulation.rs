@@ -26,6 +26,8 @@ pub struct Process {
     terminating: bool,
     /// Version of the whole file when the process last read it.
     version: i64,
+    /// Version in the annotation of its pod.
+    annotated: Option<i64>,
     pub running: BTreeSet<Arc<str>>,
 }
 
@@ -62,16 +64,31 @@ pub struct Pool {
     seen: BTreeMap<String, WorkerPod>,
     /// The operator's memory, which a crash clears.
     stopped: BTreeMap<String, i64>,
+    gone: BTreeMap<String, bool>,
+    /// true: a pod has a name of its own, so the name of its predecessor does not return (Deployment).
+    has_new_names: bool,
     pub now: Timestamp,
     uids: usize,
     replicas: usize,
     jobs: usize,
     pub writes: usize,
     pub restarts: usize,
+    pub annotations: usize,
+    /// An assignment instead of the default one.
+    pub fixed: Option<BTreeMap<String, Vec<Arc<str>>>>,
 }
 
 impl Pool {
     pub fn new(refresh: RefreshPolicy, reports: bool) -> Self {
+        Self::with_names(refresh, reports, false)
+    }
+
+    /// Workers of a Deployment.
+    pub fn of_deployment() -> Self {
+        Self::with_names(RefreshPolicy::HotReload, true, true)
+    }
+
+    fn with_names(refresh: RefreshPolicy, reports: bool, has_new_names: bool) -> Self {
         let rules = HandoverRules {
             handover: HandoverPolicy::Strict,
             refresh,
@@ -79,6 +96,7 @@ impl Pool {
             reports,
             confirmed: BTreeMap::new(),
             patience: SignedDuration::from_secs(5),
+            names_return: !has_new_names,
         };
         let mut pool = Self {
             file: Published::default(),
@@ -86,12 +104,16 @@ impl Pool {
             rules,
             seen: BTreeMap::new(),
             stopped: BTreeMap::new(),
+            gone: BTreeMap::new(),
+            has_new_names,
             now: Timestamp::UNIX_EPOCH,
             uids: 0,
             replicas: 3,
             jobs: 10,
             writes: 0,
             restarts: 0,
+            annotations: 0,
+            fixed: None,
         };
         pool.start_missing();
         pool
@@ -101,34 +123,68 @@ impl Pool {
         format!("w-{nth}")
     }
 
-    /// An assignment that moves many jobs, to cause handovers.
-    pub fn desired(&self) -> BTreeMap<String, Vec<Arc<str>>> {
-        let mut desired: BTreeMap<_, _> = (0..self.replicas).map(|nth| (Self::worker(nth), Vec::new())).collect();
+    /// The process with this number, whatever its name is.
+    fn process(&self, nth: usize) -> String {
+        if self.has_new_names { self.processes.keys().nth(nth).cloned().unwrap_or_default() } else { Self::worker(nth) }
+    }
+
+    /// Names of the workers by slot; None if a slot waits for its pod.
+    fn slots(&self) -> Vec<Option<String>> {
+        if !self.has_new_names {
+            return (0..self.replicas).map(|nth| Some(Self::worker(nth))).collect();
+        }
+        let active = self.seen.iter().filter(|(_, pod)| !pod.terminating).map(|(name, _)| Some(name.clone()));
+        active.chain(std::iter::repeat(None)).take(self.replicas).collect()
+    }
+
+    /// An assignment that moves many jobs, to cause handovers; and the jobs of slots that wait for a pod.
+    fn assigned(&self) -> (BTreeMap<String, Vec<Arc<str>>>, BTreeSet<Arc<str>>) {
+        if let Some(fixed) = &self.fixed {
+            return (fixed.clone(), BTreeSet::new());
+        }
+        let (slots, mut reserved) = (self.slots(), BTreeSet::new());
+        let mut desired: BTreeMap<_, _> = slots.iter().flatten().map(|name| (name.clone(), Vec::new())).collect();
         let mut jobs: Vec<String> = (0..self.jobs).map(|job| format!("job-{job}")).collect();
         jobs.sort();
         for (nth, job) in jobs.iter().enumerate() {
-            if let Some(list) = nth.checked_rem(self.replicas).and_then(|worker| desired.get_mut(&Self::worker(worker)))
-            {
-                list.push(Arc::from(job.as_str()));
+            let Some(slot) = nth.checked_rem(self.replicas).and_then(|nth| slots.get(nth)) else { continue };
+            match slot.as_ref().and_then(|name| desired.get_mut(name)) {
+                Some(list) => list.push(Arc::from(job.as_str())),
+                None => drop(reserved.insert(Arc::from(job.as_str()))),
             }
         }
-        desired
+        (desired, reserved)
+    }
+
+    pub fn desired(&self) -> BTreeMap<String, Vec<Arc<str>>> {
+        self.assigned().0
     }
 
     /// Creates missing pods, like the controller of the workload. A pod reads the file when it starts.
     fn start_missing(&mut self) {
+        if self.has_new_names {
+            let active = self.processes.values().filter(|process| !process.terminating).count();
+            (active..self.replicas).for_each(|_| self.start(&format!("w-{}", self.uids)));
+            return;
+        }
         for name in (0..self.replicas).map(Self::worker) {
             if !self.processes.contains_key(&name) {
-                self.uids += 1;
-                let process = Process {
-                    uid: format!("uid-{}", self.uids).into(),
-                    terminating: false,
-                    version: self.file.version,
-                    running: self.listed(&name),
-                };
-                self.processes.insert(name, process);
+                self.start(&name);
             }
         }
+    }
+
+    /// Starts a pod, which reads the file.
+    pub fn start(&mut self, name: &str) {
+        self.uids += 1;
+        let process = Process {
+            uid: format!("uid-{}", self.uids).into(),
+            terminating: false,
+            version: self.file.version,
+            annotated: None,
+            running: self.listed(name),
+        };
+        self.processes.insert(name.to_owned(), process);
     }
 
     fn listed(&self, name: &str) -> BTreeSet<Arc<str>> {
@@ -145,30 +201,35 @@ impl Pool {
             ready: true,
             terminating: process.terminating,
             outdated: reports && process.version < version(name),
-            annotated_version: None,
+            annotated_version: process.annotated,
             must_annotate_again: false,
             report: reports.then_some(WorkerReport { version: process.version, has_others: false }),
         };
         self.seen = self.processes.iter().map(|(name, process)| (name.clone(), pod(name, process))).collect();
     }
 
-    fn input<'a>(&'a self, desired: &'a BTreeMap<String, Vec<Arc<str>>>) -> HandoverInput<'a> {
+    fn input<'a>(
+        &'a self,
+        (desired, reserved): &'a (BTreeMap<String, Vec<Arc<str>>>, BTreeSet<Arc<str>>),
+    ) -> HandoverInput<'a> {
         HandoverInput {
             published: &self.file,
             desired,
             pods: &self.seen,
             stopped: &self.stopped,
+            gone: &self.gone,
+            reserved,
             rules: &self.rules,
             now: self.now,
         }
     }
 
     fn plan_handover(&self) -> HandoverPlan {
-        plan_handover(&self.input(&self.desired()))
+        plan_handover(&self.input(&self.assigned()))
     }
 
     fn pass(&mut self) {
-        if let Some(lists) = confirm_foreign(&self.input(&self.desired())) {
+        if let Some(lists) = confirm_foreign(&self.input(&self.assigned())) {
             self.writes += 1;
             self.file = lists;
             return;
@@ -176,7 +237,7 @@ impl Pool {
         let plan = self.plan_handover();
         if !plan.lists.is_empty() {
             self.writes += 1;
-            let version = next_version(&self.input(&self.desired()));
+            let version = next_version(&self.input(&self.assigned()));
             self.file.advance(version);
             self.file.changes.insert(version, ListChange { at: self.now, why: String::new() });
             for (name, list) in plan.lists {
@@ -186,10 +247,22 @@ impl Pool {
                 }
             }
             prune(&mut self.file);
+            // The plan after the write follows at once, and is made from the cache of that time.
+            return;
         }
         for name in plan.verify {
-            if let (false, Some(list)) = (self.processes.contains_key(&name), self.file.lists.get(&name)) {
+            let is_gone = !self.processes.contains_key(&name);
+            if !self.seen.contains_key(&name) {
+                self.gone.insert(name.clone(), is_gone);
+            }
+            if let (true, Some(list)) = (is_gone, self.file.lists.get(&name)) {
                 self.stopped.insert(name, list.version);
+            }
+        }
+        for (name, version) in plan.annotate {
+            if let Some(process) = self.processes.get_mut(&name) {
+                self.annotations += 1;
+                process.annotated = Some(version);
             }
         }
         for (name, uid) in plan.restart {
@@ -206,31 +279,48 @@ impl Pool {
             Event::Look => self.look(),
             Event::Pass => self.pass(),
             Event::Crash => {
-                self.stopped.clear();
-                self.look();
+                self.forget();
             }
-            Event::Read(nth) => self.read(&Self::worker(nth)),
+            Event::Read(nth) => self.read(&self.process(nth)),
             Event::Delete(nth) => {
-                if let Some(process) = self.processes.get_mut(&Self::worker(nth)) {
+                let name = self.process(nth);
+                if let Some(process) = self.processes.get_mut(&name) {
                     process.terminating = true;
                 }
-            }
-            Event::End(nth) => self.end(&Self::worker(nth)),
-            Event::Scale(replicas) => {
-                self.replicas = replicas;
-                for (name, process) in &mut self.processes {
-                    process.terminating |= (0..replicas).all(|nth| Self::worker(nth) != *name);
+                if self.has_new_names {
+                    self.start_missing();
                 }
-                self.start_missing();
             }
+            Event::End(nth) => self.end(&self.process(nth)),
+            Event::Scale(replicas) => self.scale(replicas),
             Event::Recreate => {
                 self.file = Published::default();
-                self.stopped.clear();
-                self.look();
+                self.forget();
             }
             Event::Jobs(jobs) => self.jobs = jobs,
             Event::Wait(seconds) => self.now += SignedDuration::from_secs(seconds),
         }
+    }
+
+    /// The operator starts without memory, and with a new cache.
+    fn forget(&mut self) {
+        self.stopped.clear();
+        self.gone.clear();
+        self.look();
+    }
+
+    fn scale(&mut self, replicas: usize) {
+        self.replicas = replicas;
+        let mut active = 0;
+        for (name, process) in self.processes.iter_mut().filter(|(_, process)| !process.terminating) {
+            active += 1;
+            process.terminating = if self.has_new_names {
+                active > replicas
+            } else {
+                (0..replicas).all(|nth| Self::worker(nth) != *name)
+            };
+        }
+        self.start_missing();
     }
 
     fn read(&mut self, name: &str) {
@@ -262,8 +352,8 @@ impl Pool {
 
     /// Health of the pool, with this timeout in seconds.
     pub fn health(&self, timeout: i64) -> Health<PoolReason> {
-        let desired = self.desired();
-        let input = self.input(&desired);
+        let assigned = self.assigned();
+        let input = self.input(&assigned);
         health(&PoolState {
             table: &JobTable::default(),
             workers: &PoolWorkers { ready: self.replicas, wanted: self.replicas, ..PoolWorkers::default() },
@@ -289,9 +379,9 @@ impl Pool {
     }
 
     pub fn run_round(&mut self) {
-        for nth in 0..10 {
-            self.read(&Self::worker(nth));
-            self.end(&Self::worker(nth));
+        for name in self.processes.keys().cloned().collect::<Vec<_>>() {
+            self.read(&name);
+            self.end(&name);
         }
         self.look();
         self.now += SignedDuration::from_secs(1);
@@ -300,8 +390,8 @@ impl Pool {
 
     /// Returns true if every worker runs its desired jobs, and the next reconcile would change nothing.
     pub fn is_settled(&self) -> bool {
-        let desired = self.desired();
-        let input = self.input(&desired);
+        let assigned = self.assigned();
+        let (desired, input) = (&assigned.0, self.input(&assigned));
         let follow = self.file.lists.iter().all(|(name, list)| runs_its_list(name, list, &input));
         let runs = |name: &String, jobs: &Vec<Arc<str>>| {
             let wanted: BTreeSet<_> = jobs.iter().cloned().collect();

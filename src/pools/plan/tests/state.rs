@@ -1,6 +1,6 @@
 //! Tests of the health and the status of a pool in each of its states.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
@@ -73,6 +73,7 @@ impl Scene {
                 reports: true,
                 confirmed: BTreeMap::new(),
                 patience: SignedDuration::ZERO,
+                names_return: true,
             },
             unassigned: Vec::new(),
             sharing: 0,
@@ -100,6 +101,8 @@ impl Scene {
             desired: &self.desired,
             pods: &self.pods,
             stopped: &BTreeMap::new(),
+            gone: &BTreeMap::new(),
+            reserved: &BTreeSet::new(),
             rules: &self.rules,
             now: self.now,
         };

@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
 
-use crate::workers::{Admission, PoolWorkers, PoolWorkloadFact, workers_of};
+use crate::workers::{Admission, AnnotatedVersion, PoolWorkers, PoolWorkloadFact, WorkerMemory, workers_of};
 use ganglion_api::swarm_pool::PoolWorkloadKind;
-use ganglion_core::facts::{Key, PodFact};
+use ganglion_core::facts::{Identity, Key, PodFact};
 
 fn workload(kind: PoolWorkloadKind, replicas: u32) -> PoolWorkloadFact {
     PoolWorkloadFact { kind, name: "w".to_owned(), replicas, first_ordinal: 0 }
@@ -91,6 +91,22 @@ fn a_surplus_pod_of_a_rollout_is_a_spare() {
     assert_eq!(slots(&seen(&set, &both, &NOBODY)), [(0, Some("a"))], "one slot is for one pod");
     let wild = [pod("a", true, Some(u32::MAX))];
     assert_eq!(slots(&seen(&set, &wild, &NOBODY)), [(0, Some("a"))], "somebody wrote a number of their own");
+}
+
+/// A clock of annotations belongs to one pod: its successor of the same name is not annotated late.
+#[test]
+fn the_pause_between_annotations_starts_again_for_another_pod() {
+    let (first, now) = (pod("w-0", true, None).id, Timestamp::UNIX_EPOCH);
+    let mut memory = WorkerMemory::default();
+    let values: Vec<String> = (0..3).map(|_| memory.record_annotation(&first, 7, now)).collect();
+    assert_eq!(values, ["7", "7.1", "7.2"]);
+    let again_at =
+        |memory: &WorkerMemory, pod: &Identity| memory.annotation(pod, 7).and_then(AnnotatedVersion::again_at);
+    assert_eq!(again_at(&memory, &first), Some(now + SignedDuration::from_secs(8)));
+    let second = Identity { uid: "second".into(), ..first.clone() };
+    assert_eq!(again_at(&memory, &second), None);
+    assert_eq!(memory.record_annotation(&second, 7, now), "7");
+    assert_eq!(again_at(&memory, &second), Some(now + SignedDuration::from_secs(2)));
 }
 
 proptest! {
