@@ -47,6 +47,7 @@ mod placement_rewards;
 mod placement_usage;
 mod policies;
 mod pool_faults;
+mod pool_former;
 mod pool_rights;
 mod pool_workers;
 mod pools;

@@ -145,11 +145,16 @@ impl Kubelet {
 
     /// Sends SIGKILL to the process of this pod.
     pub async fn kill(&self, pod: &str) -> Result<()> {
+        self.signal(pod, "KILL").await
+    }
+
+    /// Sends a signal, such as `STOP`, to the process of this pod.
+    pub async fn signal(&self, pod: &str, signal: &str) -> Result<()> {
         let api: Api<Pod> = Api::namespaced(self.shared.client.clone(), &self.shared.namespace);
         let uid = api.get(pod).await?.uid().unwrap_or_default();
         let pid = std::fs::read_to_string(self.shared.home.path().join(uid).join("pid"));
         let pid = pid.with_context(|| format!("{pod} has no process"))?;
-        tokio::process::Command::new("kill").args(["-KILL", pid.trim()]).status().await?;
+        tokio::process::Command::new("kill").args([&format!("-{signal}"), pid.trim()]).status().await?;
         Ok(())
     }
 
