@@ -113,6 +113,22 @@ fn jobs_that_nobody_runs_are_given_in_one_write() {
     assert!(pool.is_settled(), "{:#?}", pool.file);
 }
 
+/// A pod of a StatefulSet comes back between the read that does not find it and the write, unnoticed by the cache.
+#[test]
+fn jobs_of_a_name_that_may_return_need_two_writes() {
+    let mut pool = Pool::new(RefreshPolicy::HotReload, true);
+    pool.settle();
+    let reads = [Event::Read(0), Event::Read(1)];
+    let goes = [Event::Scale(2), Event::End(2), Event::Look, Event::Pass];
+    let returns = [Event::Look, Event::Pass, Event::Scale(3), Event::Scale(2), Event::Pass];
+    for event in goes.iter().chain(&reads).chain(&returns).chain(&reads) {
+        pool.happen(event);
+        assert!(pool.doubled().is_empty(), "{event:?}: {:?}", pool.doubled());
+    }
+    pool.settle();
+    assert!(pool.is_settled(), "{:#?}", pool.file);
+}
+
 /// Jobs of a pod that is gone stay on record while its slot waits for another pod.
 #[test]
 fn jobs_of_a_slot_without_a_pod_stay_on_record() {
