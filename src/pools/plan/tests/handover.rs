@@ -96,7 +96,8 @@ fn reconcile(pool: &mut Pool) -> usize {
     pool.writes - before
 }
 
-/// Nothing is taken from anybody: the first lists are one write, and so are those of the successor of a pod that is gone.
+/// Nothing is taken from anybody: the first lists are one write, and so are those of the successor of a pod that is
+/// gone.
 #[test]
 fn jobs_that_nobody_runs_are_given_in_one_write() {
     let mut pool = Pool::of_deployment();
@@ -146,7 +147,8 @@ fn jobs_of_a_slot_without_a_pod_stay_on_record() {
     assert_eq!(pool.file.lists.keys().next_back().map(String::as_str), Some("w-9"));
 }
 
-/// A new worker gets jobs of others: one write takes them, one gives them, and each pod that has to read is changed once.
+/// A new worker gets jobs of others: one write takes them, one gives them, and each pod that has to read is changed
+/// once.
 #[test]
 fn a_new_worker_costs_two_writes_and_one_annotation_per_changed_list() {
     let mut pool = Pool::new(RefreshPolicy::HotReload, true);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
+use crate::desired::JobNames;
 use crate::file::{ListChange, Published, prune};
 use crate::handover::{
     HandoverInput, HandoverPlan, HandoverRules, WorkerPod, WorkerReport, confirm_foreign, next_version, plan_handover,
@@ -75,7 +76,7 @@ pub struct Pool {
     pub restarts: usize,
     pub annotations: usize,
     /// An assignment instead of the default one.
-    pub fixed: Option<BTreeMap<String, Vec<Arc<str>>>>,
+    pub fixed: Option<JobNames>,
 }
 
 impl Pool {
@@ -138,7 +139,7 @@ impl Pool {
     }
 
     /// An assignment that moves many jobs, to cause handovers; and the jobs of slots that wait for a pod.
-    fn assigned(&self) -> (BTreeMap<String, Vec<Arc<str>>>, BTreeSet<Arc<str>>) {
+    fn assigned(&self) -> (JobNames, BTreeSet<Arc<str>>) {
         if let Some(fixed) = &self.fixed {
             return (fixed.clone(), BTreeSet::new());
         }
@@ -156,7 +157,7 @@ impl Pool {
         (desired, reserved)
     }
 
-    pub fn desired(&self) -> BTreeMap<String, Vec<Arc<str>>> {
+    pub fn desired(&self) -> JobNames {
         self.assigned().0
     }
 
@@ -208,10 +209,7 @@ impl Pool {
         self.seen = self.processes.iter().map(|(name, process)| (name.clone(), pod(name, process))).collect();
     }
 
-    fn input<'a>(
-        &'a self,
-        (desired, reserved): &'a (BTreeMap<String, Vec<Arc<str>>>, BTreeSet<Arc<str>>),
-    ) -> HandoverInput<'a> {
+    fn input<'a>(&'a self, (desired, reserved): &'a (JobNames, BTreeSet<Arc<str>>)) -> HandoverInput<'a> {
         HandoverInput {
             published: &self.file,
             desired,
