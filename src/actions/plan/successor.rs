@@ -18,6 +18,7 @@ use ganglion_core::facts::{Key, NodeName, PodFact, TemplateFact, Uid};
 use ganglion_core::world::World;
 
 use super::context::{PlanContext, Verb};
+use super::deletion;
 use super::eviction;
 use super::exchange;
 use super::holder::Holder;
@@ -109,7 +110,7 @@ pub fn detach(view: &View, available: i32) -> SlotNext {
     let step = Step::Planned;
     let (Some(victim), Some(scope), Some(pods)) = (view.victim.filter(|pod| pod.is_active()), &view.scope, view.pods())
     else {
-        return view.roll_back(Reason::VictimGone, "the old pod was deleted by somebody else");
+        return view.roll_back(Reason::VictimGone, &deletion::words("the old pod", view.victim));
     };
     if view.ctx.suspended() {
         return view.suspended(step);
