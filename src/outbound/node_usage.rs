@@ -1,4 +1,5 @@
-//! Usage of nodes: queries for a Prometheus server that scrapes node-exporter, and answers of the API metrics.k8s.io.
+//! Usage and power of nodes: queries for a Prometheus server that scrapes node-exporter or an exporter of power, and
+//! answers of the API metrics.k8s.io.
 //!
 //! One request covers all nodes; the numbers of each node are then looked up in the answer.
 
@@ -12,7 +13,7 @@ use serde::Deserialize;
 
 use super::Error;
 use super::prometheus::{LabelledNumber, MAX_SERIES, by_label};
-use super::value::ValueError;
+use super::value::{MOST_NODE_WATTS, ValueError};
 use ganglion_core::amounts::{Amounts, or_default};
 use ganglion_core::document::parsed;
 use ganglion_core::items::Items;
@@ -139,6 +140,50 @@ fn idle(series: &ExporterSeries, cores: &str, range: u64) -> String {
     format!("{} / ({} * {cores})", rate("mode=~\"idle|iowait\""), rate("cpu=\"0\""))
 }
 
+/// Metric with the measured power of nodes: a gauge in watts, or a counter in joules.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PowerMetric<'a> {
+    name: &'a str,
+    is_energy: bool,
+}
+
+impl<'a> PowerMetric<'a> {
+    /// Metric with this name. Fails unless the name says its unit.
+    pub fn new(name: &'a str) -> Result<Self, ValueError> {
+        let is_name = !name.starts_with(|c: char| c.is_ascii_digit())
+            && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | ':'));
+        let ends = |ends: &[&str]| is_name && ends.iter().any(|end| name.ends_with(end));
+        match (ends(&["_watts", "_watt", ":watts"]), ends(&["_joules_total", "_joule_total"])) {
+            (true, _) => Ok(Self { name, is_energy: false }),
+            (_, true) => Ok(Self { name, is_energy: true }),
+            _ => Err(ValueError::Unfit(
+                "metric must end in _watts, _watt or :watts, or in _joules_total or _joule_total".to_owned(),
+            )),
+        }
+    }
+
+    /// Query for the watts of all nodes. Nothing is added up except the modes of Kepler, idle and dynamic: several
+    /// series of a node are an error.
+    pub fn query(&self, series: &ExporterSeries) -> String {
+        let selector = series.selector(self.name, "");
+        match self.is_energy {
+            true => format!("sum without (mode) (rate({selector}[{}s]))", SHORTEST.as_secs()),
+            false => selector,
+        }
+    }
+}
+
+/// Checks that a number is the power of a node that runs, in watts.
+pub fn node_watts(watts: f64) -> Result<f64, ValueError> {
+    match watts {
+        watts if watts > MOST_NODE_WATTS => {
+            Err(ValueError::Invalid(format!("the power of the node is more than {MOST_NODE_WATTS} W")))
+        }
+        watts if watts > 0.0 => Ok(watts),
+        _ => Err(ValueError::NoReading("the power of the node is 0 W, so it is not measured".to_owned())),
+    }
+}
+
 /// Host in the value of a label.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Host {
@@ -179,11 +224,18 @@ impl Host {
 pub struct NodeStatistic {
     series: Vec<LabelledNumber>,
     by_host: HashMap<Host, Vec<usize>>,
+    /// Exporter or metric.
+    what: String,
 }
 
 impl NodeStatistic {
     /// Parses the answer to a query by this label, such as [`UsageStatistic::query`]. Fails if no series has the label.
     pub fn parse(status: StatusCode, body: &[u8], label: &str) -> Result<Self, ValueError> {
+        Self::parse_series(status, body, label, "node-exporter")
+    }
+
+    /// Same as [`Self::parse`], for series of another exporter or metric, which the errors name.
+    pub fn parse_series(status: StatusCode, body: &[u8], label: &str, what: &str) -> Result<Self, ValueError> {
         let series = by_label(status, body, label)?;
         let mut by_host = HashMap::<Host, Vec<usize>>::new();
         for (at, one) in series.iter().enumerate() {
@@ -192,11 +244,9 @@ impl NodeStatistic {
             }
         }
         if !series.is_empty() && series.iter().all(|one| one.label.is_none()) {
-            return Err(ValueError::NotFound(format!(
-                "the series of node-exporter have no label {label}: set nodeLabel"
-            )));
+            return Err(ValueError::NotFound(format!("the series of {what} have no label {label}: set nodeLabel")));
         }
-        Ok(Self { series, by_host })
+        Ok(Self { series, by_host, what: what.to_owned() })
     }
 
     /// Fails if this statistic, of [`ExporterSeries::ambiguous`], has the node: its numbers would be those of several
@@ -231,17 +281,18 @@ impl NodeStatistic {
     pub fn number(&self, node: &str, addresses: &[IpAddr]) -> Result<f64, ValueError> {
         match self.of_node(node, addresses).as_slice() {
             [] => Err(ValueError::NotFound(format!(
-                "the server has no series of node-exporter for node {node}: set nodeLabel to the label that has its name \
-                 or address"
+                "the server has no series of {} for node {node}: set nodeLabel to the label that has its name or address",
+                self.what
             ))),
             [at] => match self.series.get(*at).and_then(|one| one.number) {
                 Some(number) => Ok(number),
                 None => Err(ValueError::NoReading("the server has no number for the node at the moment".to_owned())),
             },
             more => Err(ValueError::Ambiguous(format!(
-                "{} series of node-exporter are of node {node}: set matchers to labels that only the right one has, or \
-                 another nodeLabel",
-                more.len()
+                "{} series of {} are of node {node}: set matchers to labels that only the right one has, or another \
+                 nodeLabel",
+                more.len(),
+                self.what
             ))),
         }
     }

@@ -2,6 +2,9 @@
 
 use super::Error;
 
+/// Maximum measured power of a node, in watts.
+pub const MOST_NODE_WATTS: f64 = 100_000.0;
+
 /// Maximum length of a name from an answer that may be shown, in characters.
 const MAX_NAME: usize = 64;
 

@@ -236,3 +236,43 @@ proptest! {
         let _ = statistic(&[(&label, "1")]).of(&label, &[]);
     }
 }
+
+#[rstest]
+#[case("ipmi_dcmi_power_consumption_watts", "ipmi_dcmi_power_consumption_watts{cluster=\"east\"}")]
+#[case("node_hwmon_power_average_watt", "node_hwmon_power_average_watt{cluster=\"east\"}")]
+#[case("node:power:watts", "node:power:watts{cluster=\"east\"}")]
+#[case(
+    "kepler_node_platform_joules_total",
+    "sum without (mode) (rate(kepler_node_platform_joules_total{cluster=\"east\"}[120s]))"
+)]
+fn a_metric_of_power_has_its_unit_in_its_name(#[case] metric: &str, #[case] query: &str) {
+    assert_eq!(PowerMetric::new(metric).unwrap().query(&series("instance", &[("cluster", "east")])), query);
+}
+
+#[rstest]
+#[case("")]
+#[case("power")]
+#[case("power_milliwatts")]
+#[case("kepler_node_platform_joules")]
+#[case("1_watts")]
+#[case("up) or (b_watts")]
+#[case("a{b=\"c\"}_watts")]
+fn another_metric_is_refused(#[case] metric: &str) {
+    assert!(matches!(PowerMetric::new(metric), Err(ValueError::Unfit(_))), "{metric}");
+}
+
+#[test]
+fn power_of_a_node_is_one_series_and_more_than_nothing() {
+    let answer = answer("instance", &[("worker-0", "250.5"), ("worker-1", "0"), ("worker-2", "1"), ("worker-2", "2")]);
+    let all = NodeStatistic::parse_series(StatusCode::OK, &answer, "instance", "a_watts").unwrap();
+    let watts = |node: &str| all.number(node, &[]).and_then(node_watts);
+    assert_eq!(watts("worker-0"), Ok(250.5));
+    assert!(matches!(watts("worker-1"), Err(ValueError::NoReading(_))));
+    let error = watts("worker-2").unwrap_err();
+    assert!(matches!(error, ValueError::Ambiguous(_)), "{error}");
+    assert!(error.to_string().starts_with("2 series of a_watts are of node worker-2: set matchers"), "{error}");
+    let error = watts("worker-3").unwrap_err().to_string();
+    assert!(error.starts_with("the server has no series of a_watts for node worker-3: set nodeLabel"), "{error}");
+    assert!(matches!(node_watts(1e6), Err(ValueError::Invalid(_))));
+    assert!(matches!(node_watts(f64::NAN), Err(ValueError::NoReading(_))));
+}

@@ -1,4 +1,4 @@
-//! Redfish client: intake temperature and power model of a machine, from its BMC.
+//! Redfish client: intake temperature, power and power model of a machine, from its BMC.
 //!
 //! Owns where these are found, and never guesses between sensors. Documents are parsed leniently, since few BMCs
 //! conform to the schema. A search makes a bounded number of requests. Error texts contain the paths of sensors if they
@@ -10,13 +10,15 @@
 //! | `names`, `evidence` | what a name means; the choice of the intake sensor by all evidence |
 //! | `walk`, `topology` | bounded requests: members of collections, sensors of one chassis; chassis of the machine |
 //! | `inlet` | search for the intake sensor, and its polls |
-//! | `model` | power model |
+//! | `power` | power that the machine draws |
+//! | `model` | model that predicts the power |
 
 mod document;
 mod evidence;
 mod inlet;
 mod model;
 mod names;
+mod power;
 mod sensor;
 mod topology;
 mod walk;
@@ -30,10 +32,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use reqwest::StatusCode;
 use thiserror::Error;
 
+use crate::value::MOST_NODE_WATTS;
 use crate::web::{Call, Web, parse};
 pub use document::{BmcDocument, SensorPath};
 pub use inlet::{Inlet, SensorSearch, inlet};
 pub use model::{ModelEndpoint, model};
+pub use power::{MachinePower, power};
 
 /// Maximum number of sensors listed in an error.
 const NAMED: usize = 8;
@@ -114,11 +118,14 @@ pub enum Error {
     )]
     TooManyRequests(SensorPaths),
     /// The sensor named by the user does not exist.
-    #[error("the machine has no temperature sensor with the path, Name or Id in sensor")]
+    #[error("the machine has no temperature or power sensor with the path, Name or Id in sensor")]
     SensorNotFound,
     /// No sensor is the intake sensor for certain. Contains sensors that may be the right one.
     #[error("no intake temperature sensor was found for certain: name one in sensor{}", likely(.0))]
     NoIntake(SensorPaths),
+    /// No reading is the power of the machine for certain. Contains readings that may be the right one.
+    #[error("the power of the machine was not found for certain: name the path of its reading in sensor{}", likely(.0))]
+    NoPower(SensorPaths),
     /// Several sensors are equally good.
     #[error("several sensors cannot be told apart, name the path of one in sensor: {0}")]
     Ambiguous(SensorPaths),
@@ -137,6 +144,12 @@ pub enum Error {
     /// The sensor named by the user measures something else, such as a distance to a limit.
     #[error("{0} is not a temperature sensor")]
     NoTemperature(SensorPath),
+    /// The reading is too high for the power of a machine.
+    #[error("the reading of {0} is more than {MOST_NODE_WATTS} W")]
+    Watts(SensorPath),
+    /// The reading named by the user is not power.
+    #[error("{0} is not a reading of power in watts")]
+    NoPowerReading(SensorPath),
     /// No system has a power model.
     #[error("the machine has no PowerConsumptionModel in Systems/ID/MachineLearningModel")]
     NoModel,
@@ -175,6 +188,9 @@ impl Error {
             Self::OutOfRange(_) => "OutOfRange",
             Self::OutsideRange(_) => "OutsideRange",
             Self::NoTemperature(_) => "NoTemperature",
+            Self::NoPower(_) => "NoPower",
+            Self::Watts(_) => "Watts",
+            Self::NoPowerReading(_) => "NoPowerReading",
             Self::NoModel => "NoModel",
             Self::Model(_) => "Model",
         }

@@ -233,7 +233,7 @@ fn is_known(word: &str) -> bool {
     [&INLET[..], &FRONT, &NEUTRAL, &COMPONENTS].iter().any(|list| list.contains(&word))
 }
 
-fn is_number(word: &str) -> bool {
+pub(super) fn is_number(word: &str) -> bool {
     word.chars().all(|c| c.is_ascii_digit())
 }
 
@@ -248,7 +248,7 @@ pub(super) fn is_hint(path: &str) -> bool {
     words(last(path)).iter().any(|word| INLET.contains(&word.as_str()) || FRONT.contains(&word.as_str()))
 }
 
-fn last(path: &str) -> &str {
+pub(super) fn last(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or_default()
 }
 

@@ -135,6 +135,16 @@ impl Topology {
         chassis.kind == ChassisKind::Machine && !self.is_shared() && self.systems.iter().any(is_in)
     }
 
+    /// Whether this is the path of one of the systems.
+    pub(super) fn has_system(&self, path: &str) -> bool {
+        self.systems.iter().any(|system| system.path == path)
+    }
+
+    /// Paths of the systems.
+    pub(super) fn system_paths(&self) -> impl Iterator<Item = String> + '_ {
+        self.systems.iter().map(|system| system.path.clone())
+    }
+
     fn containers(&self, paths: &[String]) -> Vec<String> {
         let inner = self.read.iter().filter(|chassis| paths.contains(&chassis.path));
         inner.flat_map(|chassis| chassis.contained_by.iter().cloned()).collect()

@@ -77,6 +77,12 @@ impl<'a, F: Fetch> RedfishSearch<'a, F> {
         }
     }
 
+    /// Reads a document without which nothing can be read.
+    pub(super) async fn required(&mut self, path: &str) -> Result<BmcDocument, clients::Error> {
+        self.left = self.left.saturating_sub(1);
+        self.fetch.get(path).await
+    }
+
     /// Reads the service root. None if it does not exist.
     pub(super) async fn root(&mut self) -> Result<Option<BmcDocument>, Error> {
         let root = self.get("/redfish/v1/").await?;
@@ -188,9 +194,14 @@ pub(super) struct Chassis {
     pub contained_by: Vec<String>,
     /// Systems in the chassis.
     pub systems: Vec<String>,
+    /// Type in lower case.
+    pub type_: String,
     thermal_subsystem: Option<String>,
-    sensors: Option<String>,
+    pub sensors: Option<String>,
     thermal: Option<String>,
+    pub environment: Option<String>,
+    pub power: Option<String>,
+    pub power_subsystem: Option<String>,
 }
 
 impl Chassis {
@@ -213,6 +224,10 @@ impl Chassis {
             thermal_subsystem: object.link("ThermalSubsystem"),
             sensors: object.link("Sensors"),
             thermal: object.link("Thermal"),
+            environment: object.link("EnvironmentMetrics"),
+            power: object.link("Power"),
+            power_subsystem: object.link("PowerSubsystem"),
+            type_: type_.to_ascii_lowercase(),
         }
     }
 

@@ -2,6 +2,7 @@
 //! and nonsensical documents.
 
 mod evidence;
+mod power;
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;

@@ -39,10 +39,12 @@ pub fn of_redfish(host: &str, error: &redfish::Error) -> Problem {
     use redfish::Error as R;
     let reason = match error {
         R::Request(error) => return of_client(host, error),
-        R::SensorNotFound | R::NoIntake(_) | R::NoTemperature(_) => NodeReason::SensorNotFound,
+        R::SensorNotFound | R::NoIntake(_) | R::NoTemperature(_) | R::NoPower(_) | R::NoPowerReading(_) => {
+            NodeReason::SensorNotFound
+        }
         R::TooManyRequests(_) | R::Ambiguous(_) => NodeReason::SensorAmbiguous,
         R::NoReading(_) => NodeReason::NoReading,
-        R::NoService | R::Unit(_) | R::OutOfRange(_) | R::OutsideRange(_) | R::NoModel | R::Model(_) => {
+        R::NoService | R::Unit(_) | R::OutOfRange(_) | R::OutsideRange(_) | R::Watts(_) | R::NoModel | R::Model(_) => {
             NodeReason::AnswerInvalid
         }
     };
