@@ -81,10 +81,27 @@ pub struct PowerInput {
     pub pascals: f64,
 }
 
+/// Power that rises evenly with the usage.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PowerLine {
+    /// Watts of the idle node.
+    pub idle: f64,
+    /// Watts of the fully used node.
+    pub full: f64,
+}
+
+impl PowerLine {
+    /// Watts at a usage between 0 and 1 of the node.
+    pub fn watts(&self, part: f64) -> f64 {
+        self.idle + (self.full - self.idle) * part
+    }
+}
+
 /// Power in watts as a function of usage.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Curve {
-    air: Air,
+    /// None: the prediction depends on the usage alone.
+    air: Option<Air>,
     /// Time of the prediction.
     pub at: Timestamp,
     watts: [f64; POINTS],
@@ -179,15 +196,21 @@ impl Curve {
     /// Curve of a key, from the predicted watts in the order of [`CurveKey::inputs`]. None if the number of watts is
     /// not [`POINTS`] or one of them is out of range.
     pub fn of(key: &CurveKey, watts: &[f64], at: Timestamp) -> Option<Self> {
-        Self::valid(key.air, watts, at)
+        Self::valid(Some(key.air), watts, at)
     }
 
     /// Same as [`Self::of`], for a temperature and a pressure.
     pub fn at(inlet_celsius: f64, pascals: f64, watts: &[f64], at: Timestamp) -> Option<Self> {
-        Self::valid(Air::new(inlet_celsius, pascals)?, watts, at)
+        Self::valid(Some(Air::new(inlet_celsius, pascals)?), watts, at)
     }
 
-    fn valid(air: Air, watts: &[f64], at: Timestamp) -> Option<Self> {
+    /// Points on this line.
+    pub fn straight(line: &PowerLine, at: Timestamp) -> Option<Self> {
+        let watts: Vec<f64> = (0_u8..).take(POINTS).map(|point| line.watts(f64::from(point) / INTERVALS)).collect();
+        Self::valid(None, &watts, at)
+    }
+
+    fn valid(air: Option<Air>, watts: &[f64], at: Timestamp) -> Option<Self> {
         let watts: [f64; POINTS] = watts.try_into().ok()?;
         watts.iter().all(|watts| watts.abs() <= MOST_WATTS).then_some(Self { air, at, watts })
     }
@@ -208,15 +231,24 @@ impl Curve {
 
     /// Parses a curve from a status.
     pub fn read(status: &PowerCurve) -> Option<Self> {
-        let number = |text: &String| text.parse().ok();
+        let number = |text: &String| text.parse::<f64>().ok();
         let watts: Vec<f64> = status.watts.iter().map(number).collect::<Option<_>>()?;
-        let inlet = number(status.inlet_temperature.as_ref()?)?;
-        Self::at(inlet, number(status.differential_pressure.as_ref()?)?, &watts, status.predicted_at.as_ref()?.0)
+        let air = match (&status.inlet_temperature, &status.differential_pressure) {
+            (None, None) => None,
+            (inlet, pressure) => Some(Air::new(number(inlet.as_ref()?)?, number(pressure.as_ref()?)?)?),
+        };
+        Self::valid(air, &watts, status.predicted_at.as_ref()?.0)
     }
 
-    /// Whether the curve is recent enough and close enough to this key.
+    /// Whether both predict the same power from the same inputs.
+    fn is_like(&self, other: &Self) -> bool {
+        (self.air, self.watts) == (other.air, other.watts)
+    }
+
+    /// Whether the curve is recent enough and close enough to this key. A straight line is not from the model of the
+    /// key.
     pub fn serves(&self, key: &CurveKey, now: Timestamp) -> bool {
-        now.duration_since(self.at) < REFRESH && self.air.is_near(key.air)
+        now.duration_since(self.at) < REFRESH && self.air.is_some_and(|air| air.is_near(key.air))
     }
 }
 
@@ -242,11 +274,16 @@ impl KnownCurve {
         };
         Some(PowerCurve {
             watts: last.watts.iter().map(|watts| decimal(*watts)).collect(),
-            inlet_temperature: Some(last.air.inlet_celsius().to_string()),
-            differential_pressure: Some(pressure(last.air.pascals())),
+            inlet_temperature: last.air.map(|air| air.inlet_celsius().to_string()),
+            differential_pressure: last.air.map(|air| pressure(air.pascals())),
             predicted_at: Timestamp::from_second(last.at.as_second()).ok().map(Time),
             problem,
         })
+    }
+
+    /// Whether this is the known curve, and no prediction has failed since.
+    pub fn is_at(&self, curve: &Curve) -> bool {
+        self.problem.is_none() && self.last.as_ref().is_some_and(|last| last.is_like(curve))
     }
 
     /// Records the result of a prediction.

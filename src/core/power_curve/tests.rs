@@ -177,6 +177,22 @@ proptest! {
         }
     }
 
+    /// A straight line needs no temperature and no pressure, and is no answer of a model.
+    #[test]
+    fn a_status_keeps_a_straight_line(idle in 0..1000_i32, dynamic in 0..1000_i32, part in 0.0..=1.0_f64) {
+        let line = PowerLine { idle: f64::from(idle), full: f64::from(idle + dynamic) };
+        let curve = Curve::straight(&line, at(77)).expect("a curve");
+        prop_assert!((curve.watts(part).expect("watts") - line.watts(part)).abs() < 1e-6);
+        let known = KnownCurve { last: Some(Arc::new(curve.clone())), problem: None };
+        let shown = known.shown().expect("a status");
+        prop_assert_eq!((&shown.inlet_temperature, &shown.differential_pressure), (&None, &None));
+        let restored = KnownCurve::restored(&shown);
+        let again = restored.last.as_ref().and_then(|curve| curve.watts(part)).expect("watts");
+        prop_assert!((again - line.watts(part)).abs() <= 0.005 + 1e-6);
+        prop_assert!(known.is_at(&Curve::straight(&line, at(99)).expect("a curve")));
+        prop_assert!(restored.is_due(&percent(22.0, 0.0), at(78)), "a model is asked for its own curve");
+    }
+
     /// The status restores the curve for the next process and for placement.
     #[test]
     fn a_status_keeps_a_curve(
