@@ -372,7 +372,7 @@ fn set(document: &Value, path: &str, all: &mut BTreeSet<String>) {
 
 /// Path within a source of a NodeConfig; all sources have the same fields.
 fn of_source(path: &str) -> Option<&str> {
-    let sources = ["inletTemp", "deltaP", "usage", "powerConsumption", "powerConsumptionEndpointProvider"];
+    let sources = ["inletTemp", "deltaP", "usage", "power", "powerConsumption", "powerConsumptionEndpointProvider"];
     sources.iter().find_map(|source| path.split_once(&format!(".{source}.")).map(|(_, field)| field))
 }
 

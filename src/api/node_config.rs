@@ -38,6 +38,7 @@ pub use status::NodeConfigStatus;
     printcolumn(name = "DeltaP(Pa)", type_ = "string", json_path = ".status.differentialPressure.value"),
     printcolumn(name = "CPU(%)", type_ = "string", json_path = ".status.cpu.value"),
     printcolumn(name = "Power(W)", type_ = "string", json_path = ".status.power.value"),
+    printcolumn(name = "Measured(W)", type_ = "string", json_path = ".status.measuredPower.value"),
     printcolumn(name = "Sampled", type_ = "date", json_path = ".status.sampledAt"),
     printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].status"),
     printcolumn(name = "Data", type_ = "string", json_path = ".status.conditions[?(@.type=='DataAvailable')].status"),
@@ -48,6 +49,12 @@ pub use status::NodeConfigStatus;
     ),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
     printcolumn(name = "Memory(%)", type_ = "string", json_path = ".status.memory.value", priority = 1),
+    printcolumn(
+        name = "Error(W)",
+        type_ = "string",
+        json_path = ".status.powerAccuracy.meanAbsoluteError",
+        priority = 1
+    ),
     printcolumn(name = "Sensor", type_ = "string", json_path = ".status.inletTemperature.source", priority = 1),
     printcolumn(
         name = "Message",
@@ -61,6 +68,9 @@ pub use status::NodeConfigStatus;
     validation = rules::source("metricsCollector", "inletTemp"),
     validation = rules::source("metricsCollector", "deltaP"),
     validation = rules::source("metricsCollector", "usage"),
+    validation = rules::source("metricsCollector", "power"),
+    validation = rules::power_metric(""),
+    validation = rules::power_sensor(""),
     validation = rules::source("predictor", "powerConsumption"),
     validation = rules::source("predictor", "powerConsumptionEndpointProvider"),
 )]
@@ -112,6 +122,9 @@ pub struct NodeConfigSpec {
     validation = rules::source_template("metricsCollector", "inletTemp"),
     validation = rules::source_template("metricsCollector", "deltaP"),
     validation = rules::source_template("metricsCollector", "usage"),
+    validation = rules::source_template("metricsCollector", "power"),
+    validation = rules::power_metric("template."),
+    validation = rules::power_sensor("template."),
     validation = rules::source_template("predictor", "powerConsumption"),
     validation = rules::source_template("predictor", "powerConsumptionEndpointProvider"),
 )]

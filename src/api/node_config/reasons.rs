@@ -65,6 +65,9 @@ reasons! {
     NoMetricsServer,
     /// No new value has arrived for three intervals.
     Stale,
+    /// Predicted power is farther from the measured one than a straight line over the CPU usage. Placement policies use
+    /// the line until the prediction is better again.
+    WorseThanLine,
 
     // A NodeConfigTemplate.
     /// Every node that the selector matches has its NodeConfig, and all of these are Ready. The condition DataAvailable

@@ -33,6 +33,30 @@ pub fn source_template(group: &str, member: &str) -> Rule {
         .field_path(format!(".{path}"))
 }
 
+/// A rule that power from Prometheus names its metric. `prefix` is the path to the sources, such as `template.`.
+pub fn power_metric(prefix: &str) -> Rule {
+    let path = format!("{prefix}metricsCollector.power");
+    let good = format!("self.{path}.type != 'Prometheus' || has(self.{path}.metric)");
+    let message = "metric is required for power from Prometheus, such as ipmi_dcmi_power_consumption_watts, \
+                   kepler_platform_watts, kepler_node_platform_joules_total or node_hwmon_power_average_watt";
+    Rule::new(unless_set(&format!("{prefix}metricsCollector"), "power", &good))
+        .message(Message::Message(format!("{path}: {message}")))
+        .field_path(format!(".{path}"))
+}
+
+/// A rule that the reading of power at a BMC, if it is named, is named by its path.
+pub fn power_sensor(prefix: &str) -> Rule {
+    let path = format!("{prefix}metricsCollector.power");
+    let good = format!(
+        "!has(self.{path}.sensor) || self.{path}.sensor.startsWith('/') || self.{path}.sensor.contains('{{{{')"
+    );
+    Rule::new(unless_set(&format!("{prefix}metricsCollector"), "power", &good))
+        .message(Message::Message(format!(
+            "{path}.sensor: it must be a path such as /redfish/v1/Chassis/1/EnvironmentMetrics"
+        )))
+        .field_path(format!(".{path}"))
+}
+
 fn unless_set(group: &str, member: &str, good: &str) -> String {
     format!("!has(self.{group}) || !has(self.{group}.{member}) || {good}")
 }

@@ -14,13 +14,14 @@ pub fn types_of(source: &str) -> &'static [&'static str] {
     match source {
         "deltaP" => &["DifferentialPressureAPI", "Fake"],
         "usage" => &["Prometheus", "MetricsServer", "Fake"],
-        "powerConsumption" => &["V2InferenceProtocol", "Fake"],
+        "power" => &["Redfish", "Prometheus", "Fake"],
+        "powerConsumption" => &["V2InferenceProtocol", "Linear", "Fake"],
         _ => &["Redfish", "Fake"],
     }
 }
 
 /// Types of sources without an endpoint in the spec.
-pub const WITHOUT_ENDPOINT: [&str; 2] = ["Fake", "MetricsServer"];
+pub const WITHOUT_ENDPOINT: [&str; 3] = ["Fake", "MetricsServer", "Linear"];
 
 /// Values that are measured for a node.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -38,20 +39,26 @@ pub struct MetricsCollector {
     /// predicted, otherwise not measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<EndpointTerm>,
+    /// Power that the node draws. Types: Redfish (EnvironmentMetrics, Power or the power supplies of the node's
+    /// chassis), Prometheus (the series of `metric`), Fake (always 3.14 W). If power is also predicted, the status
+    /// shows the error of the prediction. Default: not measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub power: Option<EndpointTerm>,
 }
 
 /// Values that are predicted for a node.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq, Hash)]
 #[serde(rename_all = "camelCase")]
 pub struct Predictor {
-    /// Power consumption of the node, predicted from its CPU usage, inlet temperature and differential pressure. Types:
-    /// V2InferenceProtocol, Fake (always 3.14 W). The path of the endpoint names the model: `/v2/models/MODEL/infer` or
+    /// Power consumption of the node. Types: V2InferenceProtocol (a model predicts it from CPU usage, inlet temperature
+    /// and differential pressure), Linear (a straight line over the CPU usage, from `idleWatts` to `fullWatts`), Fake
+    /// (always 3.14 W). The path of the endpoint names the model: `/v2/models/MODEL/infer` or
     /// `/v2/models/MODEL/versions/VERSION/infer`. Default: not predicted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub power_consumption: Option<EndpointTerm>,
-    /// Source of the endpoint of the node's model. It replaces the endpoint of `powerConsumption`, which is used while
-    /// this source does not answer. Types: Redfish (the property `MachineLearningModel` of the node's system), Fake.
-    /// Default: none.
+    /// Source of the endpoint of the node's model. It replaces the endpoint of `powerConsumption`, or its straight
+    /// line, which is used while this source does not answer. Types: Redfish (the property `MachineLearningModel` of
+    /// the node's system), Fake. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub power_consumption_endpoint_provider: Option<EndpointTerm>,
 }
@@ -62,6 +69,7 @@ pub struct Predictor {
 #[x_kube(
     validation = Rule::new("!has(self.fetchInterval) || duration(self.fetchInterval) >= duration('1s') && duration(self.fetchInterval) <= duration('1h')").message("fetchInterval must be 1s to 1h").field_path(".fetchInterval"),
     validation = Rule::new("!has(self.window) || duration(self.window) >= duration('1m') && duration(self.window) <= duration('24h')").message("window must be 1m to 24h").field_path(".window"),
+    validation = Rule::new("self.type.contains('{{') || (self.type == 'Linear' ? has(self.idleWatts) && has(self.fullWatts) && self.idleWatts <= self.fullWatts : !has(self.idleWatts) && !has(self.fullWatts))").message("type Linear requires idleWatts and fullWatts, which is not less; other types have neither").field_path(".idleWatts"),
     validation = Rule::new("!has(self.ca) || !has(self.insecureSkipVerify) || !self.insecureSkipVerify").message("ca has no effect with insecureSkipVerify: true; set one of them"),
 )]
 pub struct EndpointTerm {
@@ -69,7 +77,8 @@ pub struct EndpointTerm {
     #[serde(rename = "type")]
     #[schemars(length(min = 1, max = 512))]
     pub type_: String,
-    /// http or https address of the server; for a BMC, without a path. Not used with the types Fake and MetricsServer.
+    /// http or https address of the server; for a BMC, without a path. Not used with the types Fake, MetricsServer and
+    /// Linear.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 2048))]
     pub endpoint: Option<String>,
@@ -92,26 +101,37 @@ pub struct EndpointTerm {
     /// true: skips certificate verification; whoever answers at this address receives the password. Default: false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub insecure_skip_verify: Option<bool>,
-    /// Redfish: path of the sensor, such as `/redfish/v1/Chassis/1/Sensors/Inlet`, or its Name or Id.
-    /// DifferentialPressureAPI: id of the sensor. Default: Redfish searches for the sensor at the inlet;
-    /// DifferentialPressureAPI uses the sensor of the node.
+    /// Redfish: path of the sensor, such as `/redfish/v1/Chassis/1/Sensors/Inlet`, or its Name or Id. For `power`: the
+    /// path of a reading, such as `/redfish/v1/Chassis/1/EnvironmentMetrics` or one that an error names.
+    /// DifferentialPressureAPI: id of the sensor. Default: Redfish searches for the sensor at the
+    /// inlet, or for the power of the machine; DifferentialPressureAPI uses the sensor of the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 512))]
     pub sensor: Option<String>,
-    /// Prometheus: time range of mean and deviation, 1m to 24h; less than 2m counts as 2m. Default: 5m.
+    /// Time range, 1m to 24h. For `usage` from Prometheus: range of mean and deviation; less than 2m counts as 2m;
+    /// default: 5m. For `power`: range over which the error of the prediction is averaged; default: 1h.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window: Option<DurationText>,
-    /// Prometheus: label of the node-exporter series whose value is the node's name or one of its addresses, with or
+    /// Prometheus: label of the series whose value is the node's name or one of its addresses, with or
     /// without a port. Default: instance.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 128), regex(pattern = "^[a-zA-Z_][a-zA-Z0-9_]*$"))]
     pub node_label: Option<String>,
-    /// Prometheus: labels that the series of node-exporter must have, such as `{cluster: east, job: node-exporter}`, at
-    /// most 8. Required if several exporters answer for the address of a node, such as those of other clusters.
-    /// Default: all series count.
+    /// Prometheus: labels that the series must have, such as `{cluster: east, job: node-exporter}`, at most 8. Required
+    /// if several series are of the same node, such as those of other clusters. Default: all series count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("maxProperties" = 8), extend("additionalProperties" = { "type": "string", "maxLength": 253 }))]
     pub matchers: Option<BTreeMap<String, String>>,
+    /// Prometheus in `power`: name of a metric in watts, or of a counter in joules; it ends in `_watts`, `_watt`,
+    /// `:watts`, `_joules_total` or `_joule_total`. Required for this type. Examples:
+    /// `ipmi_dcmi_power_consumption_watts` (IPMI exporter), `kepler_platform_watts` and
+    /// `kepler_node_platform_joules_total` (Kepler), `node_hwmon_power_average_watt` (node-exporter).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(
+        length(min = 1, max = 128),
+        regex(pattern = "^[a-zA-Z_:][a-zA-Z0-9_:]*([_:]watts|_watt|_joules?_total)$")
+    )]
+    pub metric: Option<String>,
     /// V2InferenceProtocol: unit of CPU usage in the model's input. Percent: percent of all CPUs. Raw: cores. Default:
     /// Percent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -121,6 +141,14 @@ pub struct EndpointTerm {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub output: Option<String>,
+    /// Linear: power of the idle node in watts. Required for this type.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 1_000_000))]
+    pub idle_watts: Option<i32>,
+    /// Linear: power of the node in watts when all of its CPUs are used. Required for this type.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 1_000_000))]
+    pub full_watts: Option<i32>,
 }
 
 /// See [`EndpointTerm::cpu_usage_format`].

@@ -17,7 +17,7 @@ pub struct NodeConfigStatus {
     /// Ready: the spec is valid, and its sources are polled: tools that wait for a correct manifest do not wait for a
     /// machine. DataAvailable: True if every value that the spec requests is known and fresh, Unknown before the
     /// first ones, False with the reason otherwise. Stalled: the operator sends no requests until somebody changes
-    /// something.
+    /// something. Inaccurate: while it is True, predicted power is farther from the measured one than a straight line.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
@@ -46,6 +46,12 @@ pub struct NodeConfigStatus {
     /// Predicted power consumption of the node, in watts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub power: Option<NodeReading>,
+    /// Measured power of the node, in watts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measured_power: Option<NodeReading>,
+    /// How far predicted power is from the measured one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub power_accuracy: Option<PowerAccuracy>,
     /// Predicted power consumption at other CPU usages. Placement policies use it to calculate how much power a pod
     /// would add.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -64,10 +70,12 @@ pub struct PowerCurve {
     #[schemars(length(max = 21), inner(length(max = 32)))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub watts: Vec<String>,
-    /// Inlet temperature that the prediction is based on, in degrees Celsius.
+    /// Inlet temperature that the prediction is based on, in degrees Celsius. Unset: the prediction depends on the
+    /// usage alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inlet_temperature: Option<String>,
-    /// Differential pressure that the prediction is based on, in pascals.
+    /// Differential pressure that the prediction is based on, in pascals. Unset: the prediction depends on the usage
+    /// alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub differential_pressure: Option<String>,
     /// When the curve was predicted.
@@ -76,6 +84,41 @@ pub struct PowerCurve {
     /// Why there is no newer curve.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
+}
+
+/// How far the predicted power of a node is from the measured one, over the time range `window` of
+/// `metricsCollector.power`. It is written together with another change, at least with each heartbeat.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct PowerAccuracy {
+    /// Mean absolute difference of predicted and measured power, in watts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mean_absolute_error: Option<String>,
+    /// Number of comparisons, at most 60.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub samples: Option<i64>,
+    /// When the newest comparison was made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sampled_at: Option<Time>,
+    /// The straight line that fits the measured power best. Unset: the CPU usage has not varied enough yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub line: Option<FittedLine>,
+    /// true: the prediction is worse than the line, and placement policies use the line instead of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worse_than_line: Option<bool>,
+}
+
+/// Straight line over the CPU usage of a node that fits its measured power.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct FittedLine {
+    /// Watts of the idle node.
+    pub idle_watts: String,
+    /// Watts of the fully used node.
+    pub full_watts: String,
+    /// Mean absolute difference of the line and the measured power, in watts, over the same comparisons.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mean_absolute_error: Option<String>,
 }
 
 /// A value of a node and its source.
@@ -128,12 +171,13 @@ pub enum NodeValue {
     Cpu,
     Memory,
     Power,
+    MeasuredPower,
 }
 
 impl NodeValue {
     /// All values, in the order of the status.
-    pub const ALL: [Self; 5] =
-        [Self::InletTemperature, Self::DifferentialPressure, Self::Cpu, Self::Memory, Self::Power];
+    pub const ALL: [Self; 6] =
+        [Self::InletTemperature, Self::DifferentialPressure, Self::Cpu, Self::Memory, Self::Power, Self::MeasuredPower];
 
     /// Name in the status.
     pub fn as_str(self) -> &'static str {
@@ -143,6 +187,7 @@ impl NodeValue {
             Self::Cpu => "cpu",
             Self::Memory => "memory",
             Self::Power => "power",
+            Self::MeasuredPower => "measuredPower",
         }
     }
 
@@ -152,7 +197,7 @@ impl NodeValue {
             Self::InletTemperature => "°C",
             Self::DifferentialPressure => "Pa",
             Self::Cpu | Self::Memory => "%",
-            Self::Power => "W",
+            Self::Power | Self::MeasuredPower => "W",
         }
     }
 }
@@ -166,6 +211,7 @@ impl NodeConfigStatus {
             NodeValue::Cpu => self.cpu.as_ref(),
             NodeValue::Memory => self.memory.as_ref(),
             NodeValue::Power => self.power.as_ref(),
+            NodeValue::MeasuredPower => self.measured_power.as_ref(),
         }
     }
 
@@ -177,6 +223,7 @@ impl NodeConfigStatus {
             NodeValue::Cpu => &mut self.cpu,
             NodeValue::Memory => &mut self.memory,
             NodeValue::Power => &mut self.power,
+            NodeValue::MeasuredPower => &mut self.measured_power,
         }
     }
 }

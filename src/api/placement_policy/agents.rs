@@ -172,7 +172,8 @@ pub enum ConsolidateBy {
 }
 
 /// Options of `power`. The node whose power consumption rises least has the score 10, the node whose power consumption
-/// rises most has the score `base`, a node without enough CPU has 1, and a node without a prediction 0.
+/// rises most has the score `base`, a node without enough CPU has 1, and a node without a prediction 0. If a NodeConfig
+/// is Inaccurate, the straight line in `status.powerAccuracy` counts instead of its prediction.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct PowerAgent {
@@ -181,7 +182,8 @@ pub struct PowerAgent {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_usage_assumption: Option<Fraction>,
     /// Uses only predictions of models whose input has this unit of CPU usage, according to the NodeConfigs
-    /// (`predictor.powerConsumption.cpuUsageFormat`): Percent or Raw. Default: any.
+    /// (`predictor.powerConsumption.cpuUsageFormat`): Percent or Raw. Straight lines are used in any case. Default:
+    /// any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_usage_format: Option<CpuUsageFormat>,
     /// Score of the node whose power consumption rises most, in percent, 15 to 90; it is always higher than the score

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 
 use ganglion_api::node_config::NodeConfig;
-use ganglion_api::node_config::status::{NodeReading, NodeValue, PowerCurve};
+use ganglion_api::node_config::status::{FittedLine, NodeReading, NodeValue, PowerAccuracy, PowerCurve};
 use ganglion_core::conditions::DATA_AVAILABLE;
 use ganglion_core::layout::{age, paragraph, table};
 
@@ -56,6 +56,7 @@ fn explain_config(config: &NodeConfig, now: Timestamp) -> String {
         }
         text.extend(problem.as_ref().map(|problem| paragraph("powerCurve: ", problem)));
     }
+    text.extend(status.power_accuracy.as_ref().and_then(describe_accuracy).map(|words| paragraph("", &words)));
     let problems: Vec<String> = known
         .filter_map(|(value, reading)| Some(paragraph(&format!("{}: ", value.as_str()), reading.problem.as_ref()?)))
         .collect();
@@ -69,6 +70,17 @@ fn explain_config(config: &NodeConfig, now: Timestamp) -> String {
         Some(ready) => text.push_str(&paragraph(&format!("{}: ", ready.reason), &ready.message)),
     }
     text
+}
+
+/// Describes how far predicted power is from the measured one.
+fn describe_accuracy(accuracy: &PowerAccuracy) -> Option<String> {
+    let (error, samples) = (accuracy.mean_absolute_error.as_ref()?, accuracy.samples?);
+    let own = format!("Predicted power is off by {error} W on average (comparisons: {samples})");
+    let Some(FittedLine { idle_watts, full_watts, mean_absolute_error: Some(of_line) }) = &accuracy.line else {
+        return Some(format!("{own}."));
+    };
+    let used = if accuracy.worse_than_line == Some(true) { " Policies use the line." } else { "" };
+    Some(format!("{own}, a straight line from {idle_watts} W to {full_watts} W by {of_line} W.{used}"))
 }
 
 fn row(value: NodeValue, reading: &NodeReading, now: Timestamp) -> [String; 4] {
@@ -100,7 +112,10 @@ mod tests {
                     "runnerUp": "/redfish/v1/Chassis/1/Sensors/Front: its name means the front"},
                 "cpu": {"value": "40", "deviation": "5.2", "sampledAt": "2026-11-21T09:00:00Z", "stale": true, "problem": "no answer within 5 s"},
                 "power": {"problem": "cpu is not known"},
+                "measuredPower": {"value": "180", "sampledAt": "2026-11-21T10:00:02Z", "source": "Fake"},
                 "powerCurve": {"watts": ["100.5", "150", "300"], "problem": "no number"},
+                "powerAccuracy": {"meanAbsoluteError": "31.5", "samples": 60, "worseThanLine": true,
+                    "line": {"idleWatts": "90", "fullWatts": "280", "meanAbsoluteError": "4"}},
                 "conditions": [{"type": "Ready", "status": "False", "reason": "Unreachable", "message": "cpu: no answer within 5 s", "lastTransitionTime": "2026-11-21T10:00:00Z"}],
             },
         }))
@@ -112,11 +127,14 @@ mod tests {
                         inletTemperature  23.5 °C     12s ago         /redfish/v1/Chassis/1/Sensors/Inlet\n\
                         cpu               40 ± 5.2 %  60m ago, stale  -\n\
                         power             -           -               -\n\
+                        measuredPower     180 W       10s ago         Fake\n\
                         Inlet sensor: its name means the inlet\n\
                         Next best sensor: /redfish/v1/Chassis/1/Sensors/Front: its name means the front\n\
                         The search for the inlet sensor is repeated: a part of the machine could not be read.\n\
                         Predicted power: 100.5 W when idle, 300 W when fully used.\n\
                         powerCurve: no number\n\
+                        Predicted power is off by 31.5 W on average (comparisons: 60), a straight line from 90 W to 280 W by \
+                        4 W. Policies use\nthe line.\n\
                         cpu: no answer within 5 s\n\
                         power: cpu is not known\n";
         assert_eq!(text, expected);

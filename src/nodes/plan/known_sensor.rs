@@ -2,8 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use ganglion_api::node_config::NodeConfigStatus;
-use ganglion_api::node_config::status::SensorChoice;
+use ganglion_api::node_config::status::{NodeReading, SensorChoice};
 
 /// Time after which a search is repeated that may find a better sensor.
 const PROVISIONAL: SignedDuration = SignedDuration::from_secs(60);
@@ -31,11 +30,10 @@ impl KnownSensor {
         Self { path, choice, search_at, failures: 0 }
     }
 
-    /// Sensor of an earlier process. None if its choice was provisional: then the first poll searches.
-    pub fn restored(status: &NodeConfigStatus) -> Option<Self> {
-        let choice = status.inlet_sensor.clone();
+    /// Sensor that an earlier process read. None if its choice was provisional: then the first poll searches.
+    pub fn restored(reading: Option<&NodeReading>, choice: Option<SensorChoice>) -> Option<Self> {
         let is_final = choice.as_ref().is_none_or(|choice| choice.provisional.is_none());
-        let path = status.inlet_temperature.as_ref()?.source.clone().filter(|_| is_final)?;
+        let path = reading?.source.clone().filter(|_| is_final)?;
         Some(Self { path, choice, search_at: None, failures: 0 })
     }
 

@@ -3,6 +3,7 @@
 //! | file | content |
 //! |---|---|
 //! | `node_spec` | parsed spec: the sources, with defaults |
+//! | `accuracy` | error of predicted power, compared with a straight line |
 //! | `known_sensor` | sensor that a search has found, and when to search again |
 //! | `batches` | batches of rows for a model that may accept only few |
 //! | `readings` | values of one node, their freshness, and why a value is missing |
@@ -12,6 +13,7 @@
 //! | `news` | whether a status is worth a write |
 //! | `template` | NodeConfigTemplates: rendering, plans, status |
 
+pub mod accuracy;
 pub mod batches;
 pub mod explain;
 pub mod known_sensor;

@@ -43,7 +43,7 @@ impl WriteRule {
             NodeValue::InletTemperature => self.celsius,
             NodeValue::DifferentialPressure => self.pascals,
             NodeValue::Cpu | NodeValue::Memory => self.percent,
-            NodeValue::Power => self.watts,
+            NodeValue::Power | NodeValue::MeasuredPower => self.watts,
         }
     }
 
@@ -80,6 +80,7 @@ impl WriteRule {
     fn is_edge(&self, written: &NodeConfigStatus, new: &NodeConfigStatus) -> bool {
         NodeValue::ALL.into_iter().any(|value| self.is_news(value, written.reading(value), new.reading(value)))
             || self.is_new_curve(written.power_curve.as_ref(), new.power_curve.as_ref())
+            || written.power_accuracy.is_some() != new.power_accuracy.is_some()
             || condition_states(written) != condition_states(new)
             || self.heartbeat_due(written.sampled_at.as_ref(), new.sampled_at.as_ref())
     }

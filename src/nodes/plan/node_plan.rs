@@ -10,6 +10,9 @@ use ganglion_core::namespaces::Namespaces;
 
 use crate::node_spec::{ParsedNodeSpec, SpecProblem};
 
+/// Name of the error of predicted power among the values in metrics.
+pub const POWER_ERROR: &str = "powerError";
+
 /// Measurements of a node, and whether they are allowed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodePlan {
@@ -47,7 +50,9 @@ impl NodePlan {
         match (&self.parsed, &self.standing) {
             (Err(_), _) | (_, Standing::Conflict(_) | Standing::NamespaceRefused(_)) => MetricSeries::default(),
             (Ok(parsed), Standing::Clear | Standing::NodeNotFound) => {
-                MetricSeries { node: parsed.node.as_str(), values: parsed.values().map(NodeValue::as_str).collect() }
+                let error = parsed.error_window.map(|_| POWER_ERROR);
+                let values = parsed.values().map(NodeValue::as_str).chain(error).collect();
+                MetricSeries { node: parsed.node.as_str(), values }
             }
         }
     }

@@ -1,6 +1,7 @@
 //! Parsed spec of a NodeConfig: the source of each value, and its interval.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 use jiff::SignedDuration;
 use thiserror::Error;
@@ -20,7 +21,10 @@ const INTERVAL: SignedDuration = SignedDuration::from_secs(15);
 /// Window of a Prometheus source without `window`.
 const WINDOW: SignedDuration = SignedDuration::from_secs(300);
 
-/// Label of the node-exporter series that identifies the node, if `nodeLabel` is unset.
+/// Time range of the error of predicted power without `window`.
+const ERROR_WINDOW: SignedDuration = SignedDuration::from_hours(1);
+
+/// Label of the series that identifies the node, if `nodeLabel` is unset.
 const LABEL: &str = "instance";
 
 /// A request to a source. Each variant corresponds to a field of the spec.
@@ -30,6 +34,7 @@ pub enum Question {
     DifferentialPressure,
     Usage,
     Power,
+    MeasuredPower,
     /// The model that predicts the power.
     Model,
 }
@@ -42,6 +47,7 @@ impl Question {
             Self::DifferentialPressure => "metricsCollector.deltaP",
             Self::Usage => "metricsCollector.usage",
             Self::Power => "predictor.powerConsumption",
+            Self::MeasuredPower => "metricsCollector.power",
             Self::Model => "predictor.powerConsumptionEndpointProvider",
         }
     }
@@ -53,6 +59,7 @@ impl Question {
             Self::DifferentialPressure => &[NodeValue::DifferentialPressure],
             Self::Usage => &[NodeValue::Cpu, NodeValue::Memory],
             Self::Power => &[NodeValue::Power],
+            Self::MeasuredPower => &[NodeValue::MeasuredPower],
             Self::Model => &[],
         }
     }
@@ -64,6 +71,7 @@ impl Question {
             NodeValue::DifferentialPressure => Self::DifferentialPressure,
             NodeValue::Cpu | NodeValue::Memory => Self::Usage,
             NodeValue::Power => Self::Power,
+            NodeValue::MeasuredPower => Self::MeasuredPower,
         }
     }
 
@@ -74,6 +82,7 @@ impl Question {
             Self::DifferentialPressure => "differentialPressure",
             Self::Usage => "usage",
             Self::Power => "power",
+            Self::MeasuredPower => "measuredPower",
             Self::Model => "model",
         }
     }
@@ -106,7 +115,7 @@ pub enum ValueSource {
     },
     Prometheus {
         server: SourceServer,
-        window: SignedDuration,
+        value: PrometheusValue,
         label: String,
         /// Labels that the series must have.
         matchers: BTreeMap<String, String>,
@@ -120,6 +129,20 @@ pub enum ValueSource {
     },
     /// The model that the endpoint provider names.
     NamedModel,
+    /// A straight line over the CPU usage, in watts.
+    Linear {
+        idle: i32,
+        full: i32,
+    },
+}
+
+/// Values that series of Prometheus contain.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum PrometheusValue {
+    /// Usage over this window.
+    Usage(SignedDuration),
+    /// Power, from the metric of this name.
+    Power(String),
 }
 
 /// A source and its interval.
@@ -135,6 +158,8 @@ pub struct ParsedNodeSpec {
     pub node: NodeName,
     pub suspended: bool,
     pub sources: BTreeMap<Question, SpecSource>,
+    /// Time range of the error of predicted power. None: power is not both measured and predicted.
+    pub error_window: Option<SignedDuration>,
 }
 
 /// Invalid spec field. The schema rejects most of these; an object may be older than the schema.
@@ -156,6 +181,7 @@ impl ParsedNodeSpec {
             (Question::InletTemperature, &collector.inlet_temp),
             (Question::DifferentialPressure, &collector.delta_p),
             (Question::Usage, &collector.usage),
+            (Question::MeasuredPower, &collector.power),
             (Question::Power, &predictor.power_consumption),
             (Question::Model, &predictor.power_consumption_endpoint_provider),
         ];
@@ -175,7 +201,11 @@ impl ParsedNodeSpec {
         if let Some((true, interval)) = predicted {
             sources.entry(Question::Usage).or_insert(SpecSource { source: ValueSource::MetricsServer, interval });
         }
-        Ok(Self { node: spec.node_name.clone(), suspended: spec.suspend.unwrap_or(false), sources })
+        let is_compared = [Question::Power, Question::MeasuredPower].iter().all(|one| sources.contains_key(one));
+        let measured = collector.power.as_ref().filter(|_| is_compared);
+        let error_window = measured.map(|term| window(term, Question::MeasuredPower, ERROR_WINDOW)).transpose()?;
+        let suspended = spec.suspend.unwrap_or(false);
+        Ok(Self { node: spec.node_name.clone(), suspended, sources, error_window })
     }
 
     /// Requested values, in the order of the status.
@@ -197,6 +227,7 @@ impl ParsedNodeSpec {
     pub fn inputs(&self) -> &'static [NodeValue] {
         match self.sources.get(&Question::Power).map(|power| &power.source) {
             None | Some(ValueSource::Fake) => &[],
+            Some(ValueSource::Linear { .. }) if !self.sources.contains_key(&Question::Model) => &[NodeValue::Cpu],
             Some(_) => &[NodeValue::Cpu, NodeValue::InletTemperature, NodeValue::DifferentialPressure],
         }
     }
@@ -214,35 +245,74 @@ fn parse_source(question: Question, term: &EndpointTerm) -> Result<SpecSource, S
         let (ca, insecure) = (term.ca.clone(), term.insecure_skip_verify.unwrap_or(false));
         Ok(SourceServer { url, secret, ca, insecure, headers: term.headers.clone().unwrap_or_default() })
     };
-    let span = |text: &Option<DurationText>, unset, member, least: i64, most: i64, good: &str| {
-        let Some(text) = text else { return Ok(unset) };
-        let span = duration::parse(text.as_str()).map_err(|error| wrong(member, error.to_string()))?;
-        let within = SignedDuration::from_secs(least)..=SignedDuration::from_secs(most);
-        within.contains(&span).then_some(span).ok_or_else(|| wrong(member, good.to_owned()))
-    };
     let sensor = term.sensor.clone();
+    let prometheus = |value| {
+        let (label, matchers) = (term.node_label.clone().unwrap_or_else(|| LABEL.to_owned()), matchers(term));
+        let matchers = matchers.map_err(|problem| wrong(".matchers", problem))?;
+        Ok(ValueSource::Prometheus { server: server()?, value, label, matchers })
+    };
     use Question as Q;
     let source = match (question, term.type_.as_str()) {
         (_, "Fake") => ValueSource::Fake,
-        (Q::InletTemperature | Q::Model, "Redfish") => ValueSource::Redfish { server: server()?, sensor },
+        (Q::MeasuredPower, "Redfish") if sensor.as_ref().is_some_and(|sensor| !sensor.starts_with('/')) => {
+            let good = "it must be a path such as /redfish/v1/Chassis/1/EnvironmentMetrics";
+            return Err(wrong(".sensor", good.to_owned()));
+        }
+        (Q::InletTemperature | Q::MeasuredPower | Q::Model, "Redfish") => {
+            ValueSource::Redfish { server: server()?, sensor }
+        }
         (Q::DifferentialPressure, "DifferentialPressureAPI") => {
             ValueSource::DifferentialPressureApi { server: server()?, sensor }
         }
-        (Q::Usage, "Prometheus") => ValueSource::Prometheus {
-            server: server()?,
-            window: span(&term.window, WINDOW, ".window", 60, 86_400, "it must be 1m to 24h")?,
-            label: term.node_label.clone().unwrap_or_else(|| LABEL.to_owned()),
-            matchers: matchers(term).map_err(|problem| wrong(".matchers", problem))?,
+        (Q::Usage, "Prometheus") => prometheus(PrometheusValue::Usage(window(term, question, WINDOW)?))?,
+        (Q::MeasuredPower, "Prometheus") => match &term.metric {
+            Some(metric) => prometheus(PrometheusValue::Power(metric.clone()))?,
+            None => return Err(wrong(".metric", METRIC_NEEDED.to_owned())),
         },
         (Q::Usage, "MetricsServer") => ValueSource::MetricsServer,
         (Q::Power, "V2InferenceProtocol") => {
             let (format, output) = (term.cpu_usage_format.unwrap_or_default(), term.output.clone());
             ValueSource::V2Inference { server: server()?, format, output }
         }
+        (Q::Power, "Linear") => match (term.idle_watts, term.full_watts) {
+            (Some(idle), Some(full)) if (0..=full).contains(&idle) => ValueSource::Linear { idle, full },
+            _ => {
+                return Err(wrong(
+                    ".idleWatts",
+                    "idleWatts and fullWatts are needed, and fullWatts is not less".to_owned(),
+                ));
+            }
+        },
         _ => return Err(wrong(".type", format!("it must be one of {}", types(question)))),
     };
-    let interval = span(&term.fetch_interval, INTERVAL, ".fetchInterval", 1, 3600, "it must be 1s to 1h")?;
+    let within = SignedDuration::from_secs(1)..=SignedDuration::from_hours(1);
+    let interval = span(term.fetch_interval.as_ref(), INTERVAL, within)
+        .map_err(|problem| wrong(".fetchInterval", problem.unwrap_or_else(|| "it must be 1s to 1h".to_owned())))?;
     Ok(SpecSource { source, interval })
+}
+
+const METRIC_NEEDED: &str = "it is needed: a metric such as ipmi_dcmi_power_consumption_watts, kepler_platform_watts, \
+    kepler_node_platform_joules_total or node_hwmon_power_average_watt";
+
+/// Time range of a source.
+fn window(term: &EndpointTerm, question: Question, unset: SignedDuration) -> Result<SignedDuration, SpecProblem> {
+    let within = SignedDuration::from_mins(1)..=SignedDuration::from_hours(24);
+    span(term.window.as_ref(), unset, within).map_err(|problem| SpecProblem {
+        field: question.field(),
+        member: ".window",
+        problem: problem.unwrap_or_else(|| "it must be 1m to 24h".to_owned()),
+    })
+}
+
+/// Parses a duration. The error is None if it is out of range.
+fn span(
+    text: Option<&DurationText>,
+    unset: SignedDuration,
+    within: RangeInclusive<SignedDuration>,
+) -> Result<SignedDuration, Option<String>> {
+    let Some(text) = text else { return Ok(unset) };
+    let span = duration::parse(text.as_str()).map_err(|error| Some(error.to_string()))?;
+    within.contains(&span).then_some(span).ok_or(None)
 }
 
 /// Labels that the series of a Prometheus source must have.
@@ -257,8 +327,9 @@ fn matchers(term: &EndpointTerm) -> Result<BTreeMap<String, String>, String> {
 fn types(question: Question) -> &'static str {
     match question {
         Question::InletTemperature | Question::Model => "Redfish, Fake",
+        Question::MeasuredPower => "Redfish, Prometheus, Fake",
         Question::DifferentialPressure => "DifferentialPressureAPI, Fake",
         Question::Usage => "Prometheus, MetricsServer, Fake",
-        Question::Power => "V2InferenceProtocol, Fake",
+        Question::Power => "V2InferenceProtocol, Linear, Fake",
     }
 }

@@ -48,6 +48,11 @@ pub struct KnownValue {
 }
 
 impl KnownValue {
+    /// Whether the last sample is from this process.
+    pub fn is_own(&self) -> bool {
+        self.last.is_some() && self.restored.is_none()
+    }
+
     /// Time from which its age counts; None without a sample.
     fn measured_at(&self) -> Option<Timestamp> {
         let last = self.last.as_ref()?;

@@ -8,12 +8,15 @@ use super::node_spec::{ParsedNodeSpec, Question, SpecProblem};
 use super::readings::{Age, Problem, Readings};
 use ganglion_api::node_config::NodeConfigStatus;
 use ganglion_api::node_config::reasons::NodeReason;
-use ganglion_api::node_config::status::{NodeReading, NodeValue, SensorChoice};
+use ganglion_api::node_config::status::{FittedLine, NodeReading, NodeValue, PowerAccuracy, SensorChoice};
 use ganglion_core::conditions::{self, DATA_AVAILABLE, Health, Stamp};
 use ganglion_core::power_curve::KnownCurve;
 
 /// Type of the condition that is true while a value is stale. The condition is removed when no value is stale.
 pub const STALE: &str = "Stale";
+
+/// Type of the condition that is true while predicted power is worse than a straight line. It is removed otherwise.
+pub const INACCURATE: &str = "Inaccurate";
 
 /// Status of [`DATA_AVAILABLE`], its reason and message.
 pub type NodeDataState = (&'static str, NodeReason, String);
@@ -25,6 +28,8 @@ pub struct Situation<'a> {
     pub standing: &'a Standing,
     pub readings: &'a Readings,
     pub curve: &'a KnownCurve,
+    /// Error of predicted power.
+    pub accuracy: Option<&'a PowerAccuracy>,
     /// Why the sensor of the inlet temperature was chosen.
     pub choice: Option<&'a SensorChoice>,
     /// Conditions in the current status.
@@ -50,6 +55,7 @@ impl Situation<'_> {
             }
             status.inlet_sensor = self.choice.filter(|_| status.inlet_temperature.is_some()).cloned();
             status.power_curve = status.power.as_ref().and_then(|_| self.curve.shown());
+            status.power_accuracy = self.accuracy.cloned();
         }
         status.sampled_at = NodeValue::ALL
             .iter()
@@ -71,6 +77,10 @@ impl Situation<'_> {
             let stamp = Stamp { generation, now };
             let reason = NodeReason::Stale.as_str();
             status.conditions.push(conditions::condition(self.old, STALE, "True", reason, &words, stamp));
+        }
+        if let Some(words) = self.accuracy.and_then(inaccuracy) {
+            let reason = NodeReason::WorseThanLine.as_str();
+            status.conditions.push(conditions::condition(self.old, INACCURATE, "True", reason, &words, self.stamp));
         }
         status
     }
@@ -177,6 +187,17 @@ fn values(parsed: &ParsedNodeSpec, problems: &[(NodeValue, Problem)]) -> NodeDat
     ("False", worst.reason, message)
 }
 
+/// Describes a predictor that is worse than a straight line.
+fn inaccuracy(accuracy: &PowerAccuracy) -> Option<String> {
+    let line = accuracy.line.as_ref().filter(|_| accuracy.worse_than_line == Some(true))?;
+    let FittedLine { idle_watts, full_watts, .. } = line;
+    Some(format!(
+        "power is predicted worse than by a straight line from {idle_watts} W (idle) to {full_watts} W (fully used), \
+         which policies use instead; status.powerAccuracy has the errors; correct {}",
+        Question::Power.field()
+    ))
+}
+
 /// Lists the problem of each value. Values with the same problem share one entry.
 fn message(problems: &[(NodeValue, Problem)]) -> String {
     let mut told: Vec<(Vec<&str>, String)> = Vec::new();
@@ -195,7 +216,7 @@ fn message(problems: &[(NodeValue, Problem)]) -> String {
 pub fn show(value: NodeValue, number: f64) -> String {
     let scale = match value {
         NodeValue::InletTemperature | NodeValue::Cpu | NodeValue::Memory => 10.0,
-        NodeValue::DifferentialPressure | NodeValue::Power => 100.0,
+        NodeValue::DifferentialPressure | NodeValue::Power | NodeValue::MeasuredPower => 100.0,
     };
     // Adding zero turns -0 into 0.
     ((number * scale).round() / scale + 0.0).to_string()
@@ -211,7 +232,14 @@ fn whole_second(at: Timestamp) -> Timestamp {
 fn advice(reason: NodeReason, field: &str) -> Option<String> {
     use NodeReason as R;
     let words = match reason {
-        R::Polling | R::Sampled | R::NothingToMeasure | R::Waiting | R::Applied | R::Applying | R::Stale => {
+        R::Polling
+        | R::Sampled
+        | R::NothingToMeasure
+        | R::Waiting
+        | R::Applied
+        | R::Applying
+        | R::Stale
+        | R::WorseThanLine => {
             return None;
         }
         // The problem text names what to change.
@@ -232,8 +260,12 @@ fn advice(reason: NodeReason, field: &str) -> Option<String> {
         R::AddressRefused => {
             format!("change {field}.endpoint, or allow the address in the operator's settings (outbound)")
         }
-        // The problem text names the label of the series.
-        R::SensorNotFound | R::SensorAmbiguous if field == Question::Usage.field() => return None,
+        // The problem text names the label of the series, or the paths of readings.
+        R::SensorNotFound | R::SensorAmbiguous
+            if [Question::Usage.field(), Question::MeasuredPower.field()].contains(&field) =>
+        {
+            return None;
+        }
         R::SensorNotFound | R::SensorAmbiguous => format!("set {field}.sensor"),
         R::AnswerInvalid => format!("check that {field}.endpoint is a server of the type in {field}.type"),
         R::NoMetricsServer => format!("install metrics-server, or set another type in {field}"),

@@ -314,6 +314,7 @@ fn node_configs() -> AdmissionPolicy {
                     "[variables.node.?metricsCollector.?inletTemp.orValue({}), \
                      variables.node.?metricsCollector.?deltaP.orValue({}), \
                      variables.node.?metricsCollector.?usage.orValue({}), \
+                     variables.node.?metricsCollector.?power.orValue({}), \
                      variables.node.?predictor.?powerConsumption.orValue({}), \
                      variables.node.?predictor.?powerConsumptionEndpointProvider.orValue({})]"
                         .to_owned(),

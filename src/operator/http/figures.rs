@@ -15,6 +15,7 @@ use ganglion_api::closed_loop::metric::Side;
 use ganglion_api::node_config::status::NodeValue;
 use ganglion_core::policies::PolicyState;
 use ganglion_loops_plan::figures::LoopFigures;
+use ganglion_nodes_plan::node_plan::POWER_ERROR;
 use ganglion_nodes_plan::readings::stale_at;
 use ganglion_runtime::metrics::ValuesOfNode;
 
@@ -147,12 +148,20 @@ fn add_loops(registry: &mut Registry, loops: Vec<LoopFigures>) {
 fn add_nodes(registry: &mut Registry, nodes: Vec<ValuesOfNode>, now: Timestamp) {
     let gauges = NodeValue::ALL.map(|value| (value.as_str(), Family::<NodeLabels, FloatGauge>::default()));
     let ages = Family::<ValueLabels, FloatGauge>::default();
+    let errors = Family::<NodeLabels, FloatGauge>::default();
     for ValuesOfNode { node, values } in nodes {
         for (value, measured) in values {
+            let is_fresh = now < stale_at(measured.at, measured.interval);
+            if value == POWER_ERROR {
+                if is_fresh {
+                    errors.get_or_create(&NodeLabels { node: node.clone() }).set(measured.value);
+                }
+                continue;
+            }
             let age = now.duration_since(measured.at).as_secs_f64().max(0.0);
             ages.get_or_create(&ValueLabels { node: node.clone(), value }).set(age);
             let gauge = gauges.iter().find(|(name, _)| *name == value);
-            if let Some((_, gauge)) = gauge.filter(|_| now < stale_at(measured.at, measured.interval)) {
+            if let Some((_, gauge)) = gauge.filter(|_| is_fresh) {
                 gauge.get_or_create(&NodeLabels { node: node.clone() }).set(measured.value);
             }
         }
@@ -161,6 +170,8 @@ fn add_nodes(registry: &mut Registry, nodes: Vec<ValuesOfNode>, now: Timestamp) 
         let (name, help) = series(value);
         registry.register(name, help, gauge);
     }
+    let help = "Mean absolute difference of predicted and measured power of a node";
+    registry.register("node_power_error_watts", help, errors);
     let help = "Time since a value of a node was measured or predicted; a stale value has no series of its own";
     registry.register("node_value_age_seconds", help, ages);
 }
@@ -176,6 +187,7 @@ fn series(value: NodeValue) -> (&'static str, &'static str) {
         NodeValue::Cpu => ("node_cpu_usage_percent", "CPU usage of a node, in percent of its capacity"),
         NodeValue::Memory => ("node_memory_usage_percent", "Memory usage of a node, in percent of its capacity"),
         NodeValue::Power => ("node_power_watts", "Predicted power of a node"),
+        NodeValue::MeasuredPower => ("node_measured_power_watts", "Measured power of a node"),
     }
 }
 

@@ -12,10 +12,10 @@ use super::pigeon::{PigeonNode, PigeonResource, Row};
 use super::safe::{self, Basis, PerResource, Statistics, Usage};
 use super::sample::{self, is_expired, is_unmeasured};
 use ganglion_api::node_config::source::CpuUsageFormat;
-use ganglion_api::node_config::status::{NodeReading, NodeValue};
+use ganglion_api::node_config::status::{NodeReading, NodeValue, PowerAccuracy};
 use ganglion_api::node_config::{NodeConfig, NodeConfigStatus};
 use ganglion_core::facts::{CONGESTION, CONGESTION_SAMPLED_AT, NodeFact, PodHold, Requests, USAGE_SAMPLED_AT};
-use ganglion_core::power_curve::Curve;
+use ganglion_core::power_curve::{Curve, PowerLine};
 use ganglion_core::quantity;
 use ganglion_core::world::World;
 
@@ -77,8 +77,10 @@ pub struct PredictedPower {
     pub curve: Curve,
     /// Expiry time.
     pub until: Timestamp,
-    /// Format of the CPU usage that the power model expects.
-    pub format: CpuUsageFormat,
+    /// Format of the CPU usage that the power model expects. None: the curve is not from a model.
+    pub format: Option<CpuUsageFormat>,
+    /// The curve is the line that fits the measured power, because the predictor is worse than it.
+    pub is_discounted: bool,
 }
 
 /// Data about one node.
@@ -297,14 +299,30 @@ fn fresh(status: &NodeConfigStatus, value: NodeValue) -> Option<Fresh> {
     Some(Fresh { value: number, until: status.valid_until.as_ref()?.0 })
 }
 
+/// The line that fits the measured power, if it is better than the predictor.
+fn better_line(accuracy: &PowerAccuracy) -> Option<Curve> {
+    let line = accuracy.line.as_ref().filter(|_| accuracy.worse_than_line == Some(true))?;
+    let number = |text: &str| quantity::number(text).ok();
+    let line = PowerLine { idle: number(&line.idle_watts)?, full: number(&line.full_watts)? };
+    Curve::straight(&line, accuracy.sampled_at.as_ref()?.0)
+}
+
 /// The predicted power; None while the prediction is stale, since its inputs may have changed.
 fn predicted(config: &NodeConfig) -> Option<PredictedPower> {
     let status = config.status.as_ref()?;
+    let until = status.valid_until.as_ref()?.0;
+    if let Some(curve) = status.power_accuracy.as_ref().and_then(better_line) {
+        return Some(PredictedPower { curve, until, format: None, is_discounted: true });
+    }
     reading_of(status, NodeValue::Power)?;
     let term = config.spec.predictor.as_ref().and_then(|predictor| predictor.power_consumption.as_ref());
     Some(PredictedPower {
         curve: Curve::read(status.power_curve.as_ref()?)?,
-        until: status.valid_until.as_ref()?.0,
-        format: term.and_then(|term| term.cpu_usage_format).unwrap_or_default(),
+        until,
+        is_discounted: false,
+        format: match term {
+            Some(term) if term.type_ == "Linear" => None,
+            term => Some(term.and_then(|term| term.cpu_usage_format).unwrap_or_default()),
+        },
     })
 }

@@ -11,9 +11,10 @@ use ganglion_api::node_config::{NodeConfig, NodeConfigStatus};
 use ganglion_core::conditions::Stamp;
 use ganglion_core::facts::{Key, NodeName};
 use ganglion_core::power_curve::KnownCurve;
+use ganglion_nodes_plan::accuracy::{KnownAccuracy, PowerComparison};
 use ganglion_nodes_plan::known_sensor::KnownSensor;
 use ganglion_nodes_plan::node_plan::NodePlan;
-use ganglion_nodes_plan::node_spec::{Question, SourceServer, SpecSource};
+use ganglion_nodes_plan::node_spec::{PrometheusValue, Question, SourceServer, SpecSource};
 use ganglion_nodes_plan::readings::{KnownValue, NodeSample, Problem, Readings};
 use ganglion_nodes_plan::report::Situation;
 use ganglion_outbound::inference::InputLayout;
@@ -45,7 +46,7 @@ pub enum SharedSource {
     Prometheus {
         namespace: String,
         server: SourceServer,
-        window: SignedDuration,
+        value: PrometheusValue,
         label: String,
         matchers: BTreeMap<String, String>,
     },
@@ -69,6 +70,7 @@ impl PollKey {
         match self {
             Self::Own(question, _) => *question,
             Self::Shared(source) => match **source {
+                SharedSource::Prometheus { value: PrometheusValue::Power(_), .. } => Question::MeasuredPower,
                 SharedSource::Prometheus { .. } | SharedSource::MetricsServer => Question::Usage,
                 SharedSource::Model { .. } => Question::Power,
             },
@@ -111,8 +113,12 @@ pub struct NodeState {
     pub model: Option<SourceServer>,
     /// Why the endpoint provider names no model.
     pub model_problem: Option<Problem>,
-    /// Sensor that Redfish found.
+    /// Sensor of the inlet temperature that Redfish found.
     pub sensor: Option<KnownSensor>,
+    /// Reading of the power that Redfish found.
+    pub power_sensor: Option<KnownSensor>,
+    /// Error of predicted power.
+    pub accuracy: KnownAccuracy,
     /// Polls of this NodeConfig, with their sources.
     pub polls: HashMap<PollKey, SpecSource>,
     /// Time since which the sources are polled by the current spec.
@@ -134,7 +140,14 @@ impl NodeState {
             model: None,
             model_problem: None,
             // The first poll checks that it is still the right sensor.
-            sensor: of_this.and_then(KnownSensor::restored),
+            sensor: of_this.and_then(|status| {
+                KnownSensor::restored(status.inlet_temperature.as_ref(), status.inlet_sensor.clone())
+            }),
+            power_sensor: of_this.and_then(|status| KnownSensor::restored(status.measured_power.as_ref(), None)),
+            accuracy: of_this
+                .and_then(|status| status.power_accuracy.as_ref())
+                .map(KnownAccuracy::restored)
+                .unwrap_or_default(),
             polls: HashMap::new(),
             polled_since: now,
             written_at: None,
@@ -147,8 +160,8 @@ impl NodeState {
         let after = plan.parsed.clone().unwrap_or_default();
         self.readings.retain_unchanged(&before, &after);
         if before.sources != after.sources || before.node != after.node {
-            (self.model, self.model_problem, self.sensor) = (None, None, None);
-            self.curve = KnownCurve::default();
+            (self.model, self.model_problem, self.sensor, self.power_sensor) = (None, None, None, None);
+            (self.curve, self.accuracy) = (KnownCurve::default(), KnownAccuracy::default());
         }
         self.polled_since = now;
         self.plan = plan;
@@ -161,7 +174,10 @@ impl NodeState {
         }
         let Self { plan: NodePlan { parsed, standing }, readings, curve, .. } = self;
         let (parsed, choice) = (parsed.as_ref(), self.sensor.as_ref().and_then(KnownSensor::choice));
-        Some(Situation { parsed, standing, readings, curve, choice, old: &old.conditions, stamp }.status())
+        let window = parsed.ok().and_then(|parsed| parsed.error_window);
+        let accuracy = window.and_then(|window| self.accuracy.shown(window, stamp.now));
+        let accuracy = accuracy.as_ref();
+        Some(Situation { parsed, standing, readings, curve, accuracy, choice, old: &old.conditions, stamp }.status())
     }
 
     /// Deadline for the first values; None if no value is pending.
@@ -183,6 +199,27 @@ impl NodeState {
         stale.checked_add(if polls_succeed { STALE_CHECK_SLACK } else { SignedDuration::ZERO }).ok()
     }
 
+    /// Last value, if it is fresh.
+    fn fresh(&self, value: NodeValue, now: Timestamp) -> Option<f64> {
+        let interval = self.plan.measured()?.interval(value);
+        Some(self.readings.fresh(value, interval, now)?.value)
+    }
+
+    /// Compares measured with predicted power when power was measured; for the first time, when the last of the values
+    /// arrived, so that the first status has the result. Returns the mean absolute error.
+    fn compare(&mut self, new: NodeValue, at: Timestamp) -> Option<f64> {
+        let window = self.plan.measured()?.error_window?;
+        if new != NodeValue::MeasuredPower && self.accuracy.mean_absolute_error().is_some() {
+            return None;
+        }
+        // Values of an earlier process may be minutes old.
+        let fresh = |value| self.fresh(value, at).filter(|_| self.readings.get(value).is_some_and(KnownValue::is_own));
+        let (cpu, predicted) = (fresh(NodeValue::Cpu)?, fresh(NodeValue::Power)?);
+        let measured = fresh(NodeValue::MeasuredPower)?;
+        self.accuracy.record(PowerComparison { at, cpu, predicted, measured }, window);
+        self.accuracy.mean_absolute_error()
+    }
+
     /// Whether the first curve is pending. A curve is requested after the model has predicted the power.
     fn awaits_curve(&self) -> bool {
         let power = self.readings.get(NodeValue::Power);
@@ -192,18 +229,18 @@ impl NodeState {
         self.curve == KnownCurve::default() && power.is_some_and(is_predicted) && asks()
     }
 
-    /// Returns the inputs of the prediction if all are fresh. Otherwise returns the names of the missing ones, and
+    /// Returns these inputs of the prediction if all are fresh. Otherwise returns the names of the missing ones, and
     /// whether one of them is still pending, in which case it is too early to report a problem.
-    pub fn inputs(&self, now: Timestamp) -> Result<[f64; 3], (Vec<&'static str>, bool)> {
-        let fresh = |value: NodeValue| {
-            let parsed = self.plan.measured().ok_or(value)?;
-            self.readings.fresh(value, parsed.interval(value), now).map(|sample| sample.value).ok_or(value)
-        };
-        let all = [NodeValue::Cpu, NodeValue::InletTemperature, NodeValue::DifferentialPressure].map(fresh);
-        if let [Ok(cpu), Ok(inlet), Ok(pressure)] = all {
-            return Ok([cpu, inlet, pressure]);
+    pub fn inputs<const N: usize>(
+        &self,
+        values: [NodeValue; N],
+        now: Timestamp,
+    ) -> Result<[f64; N], (Vec<&'static str>, bool)> {
+        let all = values.map(|value| (value, self.fresh(value, now)));
+        if all.iter().all(|(_, fresh)| fresh.is_some()) {
+            return Ok(all.map(|(_, fresh)| fresh.unwrap_or_default()));
         }
-        let missing = || all.iter().filter_map(|one| one.err());
+        let missing = || all.iter().filter(|(_, fresh)| fresh.is_none()).map(|(value, _)| *value);
         let is_awaited = |value: NodeValue| {
             let is_asked = self.plan.measured().is_some_and(|parsed| parsed.values().any(|one| one == value));
             let known = self.readings.get(value);
@@ -248,20 +285,21 @@ impl PolledNodes {
         let mut state = self.state();
         let known = state.objects.get_mut(key)?;
         let parsed = known.plan.measured().filter(|parsed| parsed.values().any(|one| one == value))?;
-        let (node, interval, needed) = (parsed.node.clone(), parsed.interval(value), parsed.inputs().contains(&value));
+        let (node, interval, inputs) = (parsed.node.clone(), parsed.interval(value), parsed.inputs());
         let sample = result.as_ref().ok().cloned();
         let failed_before = known.readings.get(value).is_some_and(|known| known.problem.is_some());
         known.readings.record(value, result);
+        let error = sample.as_ref().and_then(|sample| known.compare(value, sample.at));
         let unpredicted = || {
             let power = known.readings.get(NodeValue::Power);
             power.is_none_or(|power| power.last.is_none() || power.restored.is_some() || power.problem.is_some())
         };
-        let wakes = (needed && sample.is_some() && unpredicted())
-            .then(|| known.inputs(sample.as_ref()?.at).ok())
-            .flatten()
-            .and_then(|_| known.polls.keys().find(|poll| poll.is_model()).cloned());
+        let is_ready = |at: Timestamp| inputs.iter().all(|input| known.fresh(*input, at).is_some());
+        let is_awaited = inputs.contains(&value) && unpredicted();
+        let wakes = sample.as_ref().filter(|sample| is_awaited && is_ready(sample.at));
+        let wakes = wakes.and_then(|_| known.polls.keys().find(|poll| poll.question() == Question::Power).cloned());
         let begins_to_fail = sample.is_none() && !failed_before;
-        Some(RecordOutcome { node, interval, sample, begins_to_fail, wakes })
+        Some(RecordOutcome { node, interval, sample, error, begins_to_fail, wakes })
     }
 
     pub fn forget(&self, key: &Key) {
@@ -274,6 +312,8 @@ pub struct RecordOutcome {
     pub node: NodeName,
     pub interval: SignedDuration,
     pub sample: Option<NodeSample>,
+    /// Mean absolute error of predicted power in watts, if the value was compared with a prediction.
+    pub error: Option<f64>,
     /// First failure after a success.
     pub begins_to_fail: bool,
     /// Poll that was waiting for this value.
@@ -321,6 +361,48 @@ mod tests {
         let source = SpecSource { source: ValueSource::NamedModel, interval: SignedDuration::from_secs(10) };
         known.polls.insert(PollKey::Shared(Arc::new(model)), source);
         known
+    }
+
+    /// NodeConfig with power from a straight line, and measured power.
+    fn compared(now: Timestamp) -> PolledNodes {
+        let object: NodeConfig = serde_json::from_value(json!({
+            "metadata": {"name": "a", "namespace": "b", "uid": "c"},
+            "spec": {
+                "nodeName": "n", "metricsCollector": {"power": {"type": "Fake"}, "usage": {"type": "Fake"}},
+                "predictor": {"powerConsumption": {"type": "Linear", "idleWatts": 100, "fullWatts": 300}},
+            },
+        }))
+        .expect("a NodeConfig");
+        let parsed = ParsedNodeSpec::parse(&object.spec).expect("a valid spec");
+        let plan = NodePlan { parsed: Ok(parsed), standing: Standing::Clear };
+        let polled = PolledNodes::default();
+        polled.update_plan(&Key::new("b", "a"), &object, &plan, SignedDuration::from_mins(5), now);
+        let source = SpecSource { source: ValueSource::Linear { idle: 100, full: 300 }, interval: GRACE };
+        let poll = PollKey::Own(Question::Power, Key::new("b", "a"));
+        polled.state().objects.values_mut().for_each(|node| {
+            node.polls.insert(poll.clone(), source.clone());
+        });
+        polled
+    }
+
+    #[test]
+    fn usage_wakes_the_prediction_and_measured_power_is_compared_with_it() {
+        let (now, key) = (Timestamp::UNIX_EPOCH, Key::new("b", "a"));
+        let polled = compared(now);
+        let record = |value, number, at| {
+            let sample = NodeSample { value: number, deviation: None, at, source: String::new() };
+            polled.record(&key, value, Ok(sample)).expect("a requested value")
+        };
+        assert_eq!(record(NodeValue::MeasuredPower, 210.0, now).error, None, "nothing is predicted yet");
+        let wakes = record(NodeValue::Cpu, 50.0, now).wakes;
+        assert_eq!(wakes, Some(PollKey::Own(Question::Power, key.clone())));
+        assert_eq!(record(NodeValue::Power, 200.0, now).error, Some(10.0), "the last of the first values");
+        let next = record(NodeValue::Cpu, 60.0, now);
+        assert_eq!((next.wakes, next.error), (None, None), "the prediction has its own interval");
+        let later = now + SignedDuration::from_secs(40);
+        assert_eq!(record(NodeValue::MeasuredPower, 900.0, later).error, Some(10.0), "a minute after the last one");
+        let late = now + SignedDuration::from_mins(5);
+        assert_eq!(record(NodeValue::MeasuredPower, 900.0, late).error, None, "the prediction is stale");
     }
 
     #[test]

@@ -9,8 +9,10 @@ use ganglion_core::facts::Key;
 use ganglion_core::status::StatusTiming;
 use ganglion_core::world::Fact;
 use ganglion_nodes_plan::news::StatusTimes;
+use ganglion_nodes_plan::node_plan::POWER_ERROR;
 use ganglion_nodes_plan::node_spec::ParsedNodeSpec;
 use ganglion_nodes_plan::readings::{NodeSample, Problem};
+use ganglion_nodes_plan::report::INACCURATE;
 use ganglion_runtime::error::Error;
 use ganglion_runtime::events::{ConditionChange, ConditionEvent, condition_events};
 use ganglion_runtime::frame::Next;
@@ -20,9 +22,10 @@ use ganglion_runtime::metrics::NodeMeasurement;
 const INPUT_DELAY: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// Conditions of a NodeConfig that have events.
-const EVENTS: [ConditionEvent; 2] = [
+const EVENTS: [ConditionEvent; 3] = [
     ConditionEvent::warning(DATA_AVAILABLE, "False", ConditionChange::Status),
     ConditionEvent::normal(DATA_AVAILABLE, "True", ConditionChange::Opposite),
+    ConditionEvent::warning(INACCURATE, "True", ConditionChange::Status),
 ];
 
 impl NodeConfigController {
@@ -39,7 +42,12 @@ impl NodeConfigController {
             begins_to_fail |= outcome.begins_to_fail;
             if let Some(sample) = outcome.sample {
                 let measured = NodeMeasurement { value: sample.value, at: sample.at, interval: outcome.interval };
-                self.ctx.metrics.node_values.set(&key.to_string(), outcome.node.as_str(), value.as_str(), measured);
+                let (object, node) = (key.to_string(), outcome.node.as_str());
+                self.ctx.metrics.node_values.set(&object, node, value.as_str(), measured);
+                if let Some(error) = outcome.error {
+                    let error = NodeMeasurement { value: error, ..measured };
+                    self.ctx.metrics.node_values.set(&object, node, POWER_ERROR, error);
+                }
             }
             if let Some(poll) = outcome.wakes {
                 self.polls.wake(poll, INPUT_DELAY);

@@ -29,6 +29,8 @@ pub enum InvalidValue {
     Type { found: String, types: &'static [&'static str] },
     #[error("is required for type {0}")]
     NoEndpoint(String),
+    #[error("and fullWatts are required for type Linear, and fullWatts is not less")]
+    NoLine,
     #[error("is {found:?}, which is not an http or https address: {problem}")]
     Address { found: String, problem: &'static str },
     #[error("is {found:?}, which is not a valid object name: only lower case letters, digits, - and . are allowed")]
@@ -54,6 +56,10 @@ fn texts(term: &str, source: &EndpointTerm) -> Result<(), (&'static str, Invalid
         Some(endpoint) if needs_endpoint => address(endpoint).map_err(|problem| ("endpoint", problem))?,
         Some(endpoint) => rendered(endpoint).map_err(|problem| ("endpoint", problem))?,
         None => {}
+    }
+    let (idle, full) = (source.idle_watts, source.full_watts);
+    if source.type_ == "Linear" && idle.zip(full).is_none_or(|(idle, full)| idle > full) {
+        return Err(("idleWatts", InvalidValue::NoLine));
     }
     for (field, name) in [
         ("basicAuthSecret.name", source.basic_auth_secret.as_ref().map(|secret| &secret.name)),

@@ -253,6 +253,7 @@ fn terms(template: &mut NodeTemplate) -> impl Iterator<Item = (&'static str, &mu
             ("metricsCollector.inletTemp", &mut collector.inlet_temp),
             ("metricsCollector.deltaP", &mut collector.delta_p),
             ("metricsCollector.usage", &mut collector.usage),
+            ("metricsCollector.power", &mut collector.power),
         ]
     });
     let predictor = template.predictor.iter_mut().flat_map(|predictor| {

@@ -8,9 +8,9 @@ fn choice(provisional: Option<&str>) -> Option<SensorChoice> {
     Some(SensorChoice { provisional: provisional.map(str::to_owned), ..SensorChoice::default() })
 }
 
-fn written(inlet_sensor: Option<SensorChoice>) -> NodeConfigStatus {
-    let inlet_temperature = Some(NodeReading { source: Some("/in".to_owned()), ..NodeReading::default() });
-    NodeConfigStatus { inlet_temperature, inlet_sensor, ..NodeConfigStatus::default() }
+fn restored(choice: Option<SensorChoice>) -> Option<KnownSensor> {
+    let reading = NodeReading { source: Some("/in".to_owned()), ..NodeReading::default() };
+    KnownSensor::restored(Some(&reading), choice)
 }
 
 #[test]
@@ -18,11 +18,11 @@ fn a_provisional_choice_is_searched_again_and_does_not_survive_a_restart() {
     let known = KnownSensor::found("/in".to_owned(), choice(Some("a part could not be read")), at(0));
     assert_eq!(known.path(at(59)), Some("/in"));
     assert_eq!(known.path(at(60)), None);
-    assert_eq!(KnownSensor::restored(&written(choice(Some("a part could not be read")))), None);
+    assert_eq!(restored(choice(Some("a part could not be read"))), None);
     let known = KnownSensor::found("/in".to_owned(), choice(None), at(0));
     assert_eq!(known.path(at(1_000_000)), Some("/in"));
     for choice in [choice(None), None] {
-        let restored = KnownSensor::restored(&written(choice.clone())).unwrap();
+        let restored = restored(choice.clone()).unwrap();
         assert_eq!((restored.path(at(0)), restored.choice()), (Some("/in"), choice.as_ref()));
     }
 }
@@ -49,6 +49,7 @@ fn the_choice_is_in_the_status() {
         standing,
         readings: &readings,
         curve: &curve,
+        accuracy: None,
         choice: Some(&choice),
         old: &[],
         stamp,

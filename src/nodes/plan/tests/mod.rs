@@ -1,5 +1,6 @@
 //! Table and property tests of NodeConfig statuses.
 
+mod accuracy;
 mod known_sensor;
 mod news;
 mod node_spec;
@@ -33,6 +34,7 @@ fn full() -> Value {
     json!({
         "nodeName": "worker-0",
         "metricsCollector": {
+            "power": term("Redfish", "https://10.0.0.100"),
             "inletTemp": term("Redfish", "https://10.0.0.100"),
             "deltaP": term("DifferentialPressureAPI", "http://10.0.0.1:5000"),
             "usage": {"type": "MetricsServer", "fetchInterval": "10s"},
@@ -70,7 +72,8 @@ fn status_of(
 ) -> NodeConfigStatus {
     let stamp = Stamp { generation: 1, now: at(now) };
     let curve = &KnownCurve::default();
-    Situation { parsed: Ok(parsed), standing, readings, curve, choice: None, old: &old.conditions, stamp }.status()
+    let (choice, accuracy) = (None, None);
+    Situation { parsed: Ok(parsed), standing, readings, curve, accuracy, choice, old: &old.conditions, stamp }.status()
 }
 
 fn status(readings: &Readings, now: i64) -> NodeConfigStatus {

@@ -91,7 +91,7 @@ fn a_new_generation_that_changes_nothing_waits_for_its_polls() {
 proptest! {
     #[test]
     fn what_was_written_is_not_written_again(
-        values in proptest::collection::vec((0_usize..5, -50.0_f64..200.0, 0_i64..100, any::<bool>()), 0..12),
+        values in proptest::collection::vec((0_usize..6, -50.0_f64..200.0, 0_i64..100, any::<bool>()), 0..12),
         now in 0_i64..200,
     ) {
         let mut readings = Readings::default();

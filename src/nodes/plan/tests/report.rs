@@ -6,8 +6,9 @@ use rstest::rstest;
 use super::*;
 use crate::readings::Age;
 use crate::report::show;
-use ganglion_api::node_config::status::NodeValue;
+use ganglion_api::node_config::status::{FittedLine, NodeValue, PowerAccuracy};
 use ganglion_core::facts::Key;
+use ganglion_core::status::StatusTiming;
 
 #[test]
 fn fresh_values_are_available_and_after_three_intervals_stale() {
@@ -25,7 +26,10 @@ fn fresh_values_are_available_and_after_three_intervals_stale() {
     }
     let (is, reason, message) = condition(&stale, "Stale").unwrap();
     assert_eq!((is.as_str(), reason.as_str()), ("True", "Stale"));
-    assert!(message.ends_with("inletTemperature, differentialPressure, cpu, memory, power"), "{message}");
+    assert!(
+        message.ends_with("inletTemperature, differentialPressure, cpu, memory, power, measuredPower"),
+        "{message}"
+    );
     assert!(stale.cpu.as_ref().is_some_and(|cpu| cpu.stale == Some(true) && cpu.value.as_deref() == Some("20")));
     assert_eq!(readings.next_stale(&parsed(), at(30)), None);
 }
@@ -35,7 +39,7 @@ fn a_failed_poll_changes_nothing_while_the_value_is_fresh_and_is_the_reason_afte
     let mut readings = all(0);
     readings.record(NodeValue::InletTemperature, problem(NodeReason::LoginRefused, "10.0.0.100 refuses the login"));
     assert_eq!(status(&readings, 20), status(&all(0), 20));
-    for value in [NodeValue::DifferentialPressure, NodeValue::Cpu, NodeValue::Memory, NodeValue::Power] {
+    for value in NodeValue::ALL.into_iter().filter(|value| *value != NodeValue::InletTemperature) {
         readings.record(value, sample(20.0, 25));
     }
     let late = status(&readings, 40);
@@ -103,6 +107,40 @@ fn what_another_value_lacks_is_not_the_first_reason() {
 }
 
 #[test]
+fn a_predictor_that_is_worse_than_a_line_is_named_in_a_condition_and_nothing_else_changes() {
+    let line = FittedLine { idle_watts: "95".into(), full_watts: "310".into(), mean_absolute_error: Some("6".into()) };
+    let accuracy = |worse_than_line| PowerAccuracy {
+        mean_absolute_error: Some("42".into()),
+        line: Some(line.clone()),
+        worse_than_line,
+        ..PowerAccuracy::default()
+    };
+    let (parsed, readings, curve) = (parsed(), all(0), KnownCurve::default());
+    let status = |accuracy: &PowerAccuracy| {
+        let (standing, stamp) = (&Standing::Clear, Stamp { generation: 1, now: at(1) });
+        let (parsed, readings, curve) = (Ok(&parsed), &readings, &curve);
+        let accuracy = Some(accuracy);
+        Situation { parsed, standing, readings, curve, accuracy, choice: None, old: &[], stamp }.status()
+    };
+    let (good, bad) = (status(&accuracy(None)), status(&accuracy(Some(true))));
+    assert_eq!(condition(&good, "Inaccurate"), None);
+    let (is, reason, message) = condition(&bad, "Inaccurate").unwrap();
+    assert_eq!((is.as_str(), reason.as_str()), ("True", "WorseThanLine"));
+    assert!(message.contains("from 95 W (idle) to 310 W (fully used)"), "{message}");
+    assert!(message.ends_with("correct predictor.powerConsumption"), "{message}");
+    assert_eq!((data(&bad), ready(&bad)), (data(&good), ready(&good)), "the values are fresh");
+    assert_eq!(bad.power_accuracy, Some(accuracy(Some(true))));
+    let timing = |written: &NodeConfigStatus, new: &NodeConfigStatus| {
+        let times = crate::news::StatusTimes { written: Some(at(0)), polled_since: at(-100) };
+        rule().timing(written, new, times, at(1))
+    };
+    assert_eq!(timing(&good, &bad), StatusTiming::Now);
+    let mut other = good.clone();
+    other.power_accuracy.as_mut().unwrap().mean_absolute_error = Some("41".into());
+    assert_eq!(timing(&good, &other), StatusTiming::Never, "it is written with another change");
+}
+
+#[test]
 fn values_of_one_source_have_one_text() {
     let mut readings = Readings::default();
     for value in parsed().values() {
@@ -146,6 +184,7 @@ fn nothing_to_measure_and_a_wrong_spec() {
         standing: &standing,
         readings: &readings,
         curve,
+        accuracy: None,
         choice: None,
         old: &[],
         stamp,
@@ -169,7 +208,7 @@ fn numbers_are_rounded_to_what_they_are_good_for(#[case] value: NodeValue, #[cas
 proptest! {
     #[test]
     fn available_data_means_that_every_value_is_fresh(
-        known in proptest::collection::vec((0_usize..5, prop_oneof![(0_i64..100).prop_map(Ok), Just(Err(()))]), 0..20),
+        known in proptest::collection::vec((0_usize..6, prop_oneof![(0_i64..100).prop_map(Ok), Just(Err(()))]), 0..20),
         now in 0_i64..150,
     ) {
         let mut readings = Readings::default();

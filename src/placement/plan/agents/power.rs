@@ -74,11 +74,11 @@ impl Power {
         if now > power.until {
             return Err(OLD_CURVE.into());
         }
-        match self.format.filter(|format| *format != power.format) {
-            Some(format) => Err(format!(
+        match self.format.zip(power.format).filter(|(required, format)| required != format) {
+            Some((required, format)) => Err(format!(
                 "the power model in the node's NodeConfig has cpuUsageFormat: {}, but the policy requires {}",
-                power.format.as_str(),
-                format.as_str()
+                format.as_str(),
+                required.as_str()
             )
             .into()),
             None => Ok(power),
@@ -89,6 +89,7 @@ impl Power {
 const NO_CURVE: &str =
     "no NodeConfig has predicted power (status.powerCurve): create a NodeConfig with predictor.powerConsumption";
 const OLD_CURVE: &str = "the predicted power of its NodeConfig is stale";
+const LINE: &str = ", by the straight line of the measured power, which is better than the predictor";
 const NO_USAGE: &str = "no NodeConfig has a fresh CPU usage";
 
 impl Agent for Power {
@@ -112,7 +113,10 @@ impl Agent for Power {
 
     fn explain(&self, question: &PlacementQuestion<'_>, at: usize) -> String {
         explained(question, at, |record| match self.prediction(question, record) {
-            Ok((before, after)) => format!("{:+.2} W ({before:.1} to {after:.1})", after - before),
+            Ok((before, after)) => {
+                let line = if record.power.as_ref().is_some_and(|power| power.is_discounted) { LINE } else { "" };
+                format!("{:+.2} W ({before:.1} to {after:.1}){line}", after - before)
+            }
             Err((_, words)) => words.into_owned(),
         })
     }

@@ -181,7 +181,16 @@ fn predicted(node: &str, slope: u32) -> Value {
             "powerCurve": {
                 "watts": watts, "inletTemperature": "22", "differentialPressure": "10", "predictedAt": at(900).to_string(),
             },
+            "powerAccuracy": discounted(false),
         },
+    })
+}
+
+/// Accuracy of a predictor, with a line of half a watt per percent.
+fn discounted(worse_than_line: bool) -> Value {
+    json!({
+        "meanAbsoluteError": "40", "samples": 60, "sampledAt": at(900).to_string(), "worseThanLine": worse_than_line,
+        "line": {"idleWatts": "100", "fullWatts": "150", "meanAbsoluteError": "2"},
     })
 }
 
@@ -213,6 +222,12 @@ fn predicting(path: &str, value: Value) -> World {
 #[case::any_format(
     "/spec", json!({"nodeName": "a", "predictor": {"powerConsumption": {"type": "Fake", "cpuUsageFormat": "Raw"}}}),
     json!({}), [2, 10, 0, 0])]
+#[case::a_line_has_no_format(
+    "/spec", json!({"nodeName": "a", "predictor": {"powerConsumption": {"type": "Linear", "fullWatts": 2}}}),
+    json!({"cpuUsageFormat": "Raw"}), [2, 0, 0, 0])]
+#[case::a_line_that_is_better("/status/powerAccuracy", discounted(true), json!({}), [10, 2, 0, 0])]
+#[case::a_line_that_is_not_better("/status/powerAccuracy", discounted(false), json!({}), [2, 10, 0, 0])]
+#[case::a_line_that_is_missing("/status/powerAccuracy", json!({"worseThanLine": true}), json!({}), [2, 10, 0, 0])]
 fn power_prefers(#[case] path: &str, #[case] value: Value, #[case] options: Value, #[case] expected: [u8; 4]) {
     assert_eq!(sent(&predicting(path, value), &json!([{"name": "p", "power": options}])), expected);
 }
@@ -227,6 +242,17 @@ fn power_needs_cpu() {
     assert_eq!(opinion(5000), [Opinion::Abstains("the pod needs more CPU than the node has left".into())]);
     let words = asked(&world, &policy, &placed(500), |question| policy.agents[0].agent.explain(question, 0));
     assert!(words.starts_with('+') && words.contains(" W ("), "{words}");
+}
+
+#[test]
+fn power_says_that_it_uses_the_line() {
+    let policy = compiled(&json!([{"name": "p", "power": {}}]));
+    let words = |worse| {
+        let world = predicting("/status/powerAccuracy", discounted(worse));
+        asked(&world, &policy, &placed(500), |question| policy.agents[0].agent.explain(question, 0))
+    };
+    assert!(words(true).ends_with(", by the straight line of the measured power, which is better than the predictor"));
+    assert!(words(false).ends_with(')'), "{}", words(false));
 }
 
 fn owner() -> Option<Owner> {

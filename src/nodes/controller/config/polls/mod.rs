@@ -32,7 +32,7 @@ use super::NodeConfigController;
 use super::polled::PollKey;
 use ganglion_api::node_config::reasons::NodeReason;
 use ganglion_core::facts::{Key, NodeName};
-use ganglion_core::power_curve::{Curve, POINTS};
+use ganglion_core::power_curve::{Curve, POINTS, PowerLine};
 use ganglion_nodes_plan::node_spec::{Question, ValueSource};
 use ganglion_nodes_plan::readings::{NodeSample, Problem};
 use ganglion_runtime::metrics::PollLabels;
@@ -133,7 +133,14 @@ impl NodeConfigController {
             ValueSource::Redfish { server, .. } if question == Question::Model => {
                 return redfish::poll_model(self, key, server).await;
             }
+            ValueSource::Redfish { server, sensor } if question == Question::MeasuredPower => {
+                redfish::poll_power(self, key, server, sensor.as_deref()).await
+            }
             ValueSource::Redfish { server, sensor } => redfish::poll(self, key, server, sensor.as_deref()).await,
+            ValueSource::Linear { idle, full } => {
+                let line = PowerLine { idle: f64::from(*idle), full: f64::from(*full) };
+                return self.predict_linear(key, &line);
+            }
             // Shared polls cover these.
             ValueSource::Prometheus { .. }
             | ValueSource::MetricsServer
@@ -169,7 +176,7 @@ impl NodeConfigController {
             Question::InletTemperature => &[FAKE_INLET],
             Question::DifferentialPressure => &[FAKE_PRESSURE],
             Question::Usage => &[50.0, 50.0],
-            Question::Power => &[FAKE_POWER],
+            Question::Power | Question::MeasuredPower => &[FAKE_POWER],
             Question::Model => &[],
         };
         let at = self.ctx.now();

@@ -1,4 +1,5 @@
-//! Predicted power of many nodes from one model: at the current usage, and curves over all usages.
+//! Predicted power: of many nodes from one model, at the current usage and as curves over all usages; or of one node by
+//! a straight line.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,9 +17,9 @@ use ganglion_api::node_config::reasons::NodeReason;
 use ganglion_api::node_config::source::CpuUsageFormat;
 use ganglion_api::node_config::status::NodeValue;
 use ganglion_core::facts::Key;
-use ganglion_core::power_curve::{self, Curve, CurveKey, Curves, PowerInput};
+use ganglion_core::power_curve::{self, Curve, CurveKey, Curves, PowerInput, PowerLine};
 use ganglion_nodes_plan::node_spec::Question;
-use ganglion_nodes_plan::readings::Problem;
+use ganglion_nodes_plan::readings::{NodeSample, Problem};
 use ganglion_runtime::polls::PollOutcome;
 
 /// Pause of a model poll when no node has all inputs.
@@ -30,6 +31,9 @@ const MAX_CURVES: usize = 94;
 /// Number of failed curves after which a poll requests no more: the others would most likely fail, too. Failed curves
 /// pause, so that the next poll tries others.
 const MAX_FAILURES: usize = 3;
+
+/// Source of a prediction by a straight line.
+const LINEAR: &str = "Linear";
 
 /// Node whose inputs are fresh.
 struct PredictionRow {
@@ -69,6 +73,31 @@ impl NodeConfigController {
         outcome
     }
 
+    /// Predicts the power of one node by a straight line over its CPU usage.
+    pub fn predict_linear(&self, key: &Key, line: &PowerLine) -> PollOutcome {
+        let now = self.ctx.now();
+        let inputs = {
+            let mut state = self.polled.state();
+            let Some(known) = state.objects.get_mut(key) else { return PollOutcome::Ok };
+            if let Some(curve) = Curve::straight(line, now).filter(|curve| !known.curve.is_at(curve)) {
+                known.curve.take(Ok(Arc::new(curve)), now);
+            }
+            known.inputs([NodeValue::Cpu], now)
+        };
+        let cpu = match inputs {
+            Ok([cpu]) => cpu,
+            // The value wakes this poll.
+            Err((_, true)) => return PollOutcome::WaitUntil(Instant::now() + IDLE),
+            Err((missing, false)) => {
+                self.lacks(key, &missing.join(", "));
+                return PollOutcome::Ok;
+            }
+        };
+        let sample = NodeSample { value: line.watts(cpu / 100.0), deviation: None, at: now, source: LINEAR.to_owned() };
+        self.record(key, &[NodeValue::Power], &Ok(vec![sample]));
+        PollOutcome::Ok
+    }
+
     /// Reuses curves of other nodes, then requests the missing ones, each apart from the others: a failed one does not
     /// affect them. The rest is left to the next poll.
     async fn predict_curves(&self, model: &mut Model<'_>, rows: &[PredictionRow]) {
@@ -104,7 +133,8 @@ impl NodeConfigController {
 
     /// Inputs of a node; None if an input is missing, which is then reported in the status.
     fn row(&self, key: Key, format: CpuUsageFormat, now: Timestamp) -> Option<PredictionRow> {
-        let inputs = self.polled.state().objects.get(&key)?.inputs(now);
+        let values = [NodeValue::Cpu, NodeValue::InletTemperature, NodeValue::DifferentialPressure];
+        let inputs = self.polled.state().objects.get(&key)?.inputs(values, now);
         let [cpu_percent, inlet_celsius, pascals] = match inputs {
             Ok(inputs) => inputs,
             // The last missing value wakes this poll.

@@ -1,4 +1,5 @@
-//! Polls of a BMC: temperature of the intake air, and the model that predicts the power of its node.
+//! Polls of a BMC: temperature of the intake air, power that the machine draws, and the model that predicts the power
+//! of its node.
 
 use std::time::Duration;
 
@@ -7,15 +8,17 @@ use tokio::time::Instant;
 use super::PollTrouble;
 use super::request::NodeRequest;
 use crate::config::NodeConfigController;
+use crate::config::polled::NodeState;
 use ganglion_api::node_config::reasons::NodeReason;
 use ganglion_api::node_config::status::{NodeValue, SensorChoice};
 use ganglion_core::facts::Key;
 use ganglion_core::power_curve::KnownCurve;
+use ganglion_nodes_plan::accuracy::KnownAccuracy;
 use ganglion_nodes_plan::known_sensor::KnownSensor;
 use ganglion_nodes_plan::node_spec::{Question, SourceServer, ValueSource};
 use ganglion_nodes_plan::readings::{NodeSample, Problem};
 use ganglion_outbound::client::attempt::host;
-use ganglion_outbound::redfish::{self, Bmc, Inlet, ModelEndpoint, SensorPath, SensorSearch};
+use ganglion_outbound::redfish::{self, Bmc, Inlet, MachinePower, ModelEndpoint, SensorPath, SensorSearch};
 use ganglion_runtime::polls::PollOutcome;
 
 /// Only supported type of model.
@@ -32,7 +35,7 @@ pub async fn poll(
     sensor: Option<&str>,
 ) -> Result<Vec<NodeSample>, PollTrouble> {
     let limit = controller.outbound.limits.node;
-    let known = known(controller, key);
+    let known = known(controller, key, |node| &node.sensor);
     let mut request = NodeRequest::prepare(controller, &key.namespace, server, limit).await?;
     loop {
         let bmc = Bmc::new(controller.outbound.web(), request.call.clone());
@@ -47,10 +50,46 @@ pub async fn poll(
     }
 }
 
+/// Reads the power that the machine draws, and caches the path of the reading.
+pub async fn poll_power(
+    controller: &NodeConfigController,
+    key: &Key,
+    server: &SourceServer,
+    sensor: Option<&str>,
+) -> Result<Vec<NodeSample>, PollTrouble> {
+    let limit = controller.outbound.limits.node;
+    let known = known(controller, key, |node| &node.power_sensor);
+    let mut request = NodeRequest::prepare(controller, &key.namespace, server, limit).await?;
+    loop {
+        let bmc = Bmc::new(controller.outbound.web(), request.call.clone());
+        let got = redfish::power(&bmc, known.as_ref(), sensor).await;
+        if bmc.refuses_basic() && request.opens_session().await || request.repeats(client(&got)).await? {
+            continue;
+        }
+        if let Some(node) = controller.polled.state().objects.get_mut(key) {
+            match &got {
+                Ok(MachinePower { sensor, .. }) if known.as_ref() != Some(sensor) => {
+                    node.power_sensor = Some(KnownSensor::found(sensor.to_string(), None, controller.ctx.now()));
+                }
+                // As for the inlet: a search would not find a better one.
+                Err(error) if error.is_of_the_service() => {}
+                got => node.power_sensor.iter_mut().for_each(|known| known.record(got.is_ok())),
+            }
+        }
+        let MachinePower { watts, sensor } = got.map_err(|error| request.trouble_of_bmc(&error))?;
+        let source = sensor.to_string();
+        return Ok(vec![NodeSample { value: watts, deviation: None, at: controller.ctx.now(), source }]);
+    }
+}
+
 /// Path of the sensor that the last search found. None if a search is due.
-fn known(controller: &NodeConfigController, key: &Key) -> Option<SensorPath> {
+fn known(
+    controller: &NodeConfigController,
+    key: &Key,
+    sensor: fn(&NodeState) -> &Option<KnownSensor>,
+) -> Option<SensorPath> {
     let state = controller.polled.state();
-    state.objects.get(key)?.sensor.as_ref()?.path(controller.ctx.now())?.parse().ok()
+    sensor(state.objects.get(key)?).as_ref()?.path(controller.ctx.now())?.parse().ok()
 }
 
 /// Records the sensor that a search found, or whether the known one could be read.
@@ -100,7 +139,7 @@ pub async fn poll_model(controller: &NodeConfigController, key: &Key, server: &S
         match answer {
             Ok(model) => {
                 if known.model.as_ref().is_some_and(|before| *before != model) {
-                    known.curve = KnownCurve::default();
+                    (known.curve, known.accuracy) = (KnownCurve::default(), KnownAccuracy::default());
                 }
                 (known.model, known.model_problem) = (Some(model), None);
             }

@@ -142,12 +142,16 @@ fn required_polls(key: &Key, known: &NodeState) -> HashMap<PollKey, SpecSource> 
     };
     let poll = |question: Question, source: &ValueSource| match source {
         ValueSource::Fake if question == Question::Model => None,
+        ValueSource::Linear { .. } => match &known.model {
+            Some(server) => model(server, CpuUsageFormat::Percent, None),
+            None => Some(PollKey::Own(question, key.clone())),
+        },
         ValueSource::Fake | ValueSource::Redfish { .. } | ValueSource::DifferentialPressureApi { .. } => {
             Some(PollKey::Own(question, key.clone()))
         }
-        ValueSource::Prometheus { server, window, label, matchers } => {
-            let (server, window, label, matchers) = (server.clone(), *window, label.clone(), matchers.clone());
-            shared(SharedSource::Prometheus { namespace: namespace(), server, window, label, matchers })
+        ValueSource::Prometheus { server, value, label, matchers } => {
+            let (server, value, label, matchers) = (server.clone(), value.clone(), label.clone(), matchers.clone());
+            shared(SharedSource::Prometheus { namespace: namespace(), server, value, label, matchers })
         }
         ValueSource::MetricsServer => shared(SharedSource::MetricsServer),
         // The model of the endpoint provider takes precedence over the one in the spec.

@@ -8,10 +8,10 @@ use crate::config::NodeConfigController;
 use crate::config::polled::SharedSource;
 use ganglion_api::node_config::NodeConfig;
 use ganglion_core::facts::{Key, Requests};
-use ganglion_nodes_plan::node_spec::Question;
+use ganglion_nodes_plan::node_spec::{PrometheusValue, Question};
 use ganglion_nodes_plan::readings::{NodeSample, Problem};
 use ganglion_runtime::polls::PollOutcome;
-use usage::{Machine, UsageWanted};
+use usage::{Machine, SeriesWanted};
 
 /// Number of results after which the task yields to others.
 pub const TURN: usize = 64;
@@ -26,11 +26,19 @@ impl NodeConfigController {
     pub async fn poll_shared(&self, source: &Arc<SharedSource>) -> PollOutcome {
         let members = self.members(source);
         match &**source {
-            SharedSource::Prometheus { namespace, server, window, label, matchers } => {
+            SharedSource::Prometheus { namespace, server, value, label, matchers } => {
                 let (members, machines) = self.machines(members);
-                let wanted = UsageWanted { window: *window, label, matchers };
-                let results = usage::prometheus(self, (namespace, server), wanted, &machines).await;
-                self.hand_out(&members, Question::Usage, results).await
+                let (from, wanted) = ((namespace.as_str(), server), SeriesWanted { label, matchers });
+                match value {
+                    PrometheusValue::Usage(window) => {
+                        let results = usage::prometheus(self, from, (wanted, *window), &machines).await;
+                        self.hand_out(&members, Question::Usage, results).await
+                    }
+                    PrometheusValue::Power(metric) => {
+                        let results = usage::prometheus_power(self, from, (wanted, metric), &machines).await;
+                        self.hand_out(&members, Question::MeasuredPower, results).await
+                    }
+                }
             }
             SharedSource::MetricsServer => {
                 let (members, machines) = self.machines(members);

@@ -1,5 +1,5 @@
-//! Usage of many nodes at once, from a Prometheus server or from metrics.k8s.io. The latter is read with the operator's
-//! own permissions.
+//! Usage and measured power of many nodes at once, from a Prometheus server; usage also from metrics.k8s.io, which is
+//! read with the operator's own permissions.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -16,7 +16,9 @@ use ganglion_core::facts::{NodeName, Requests};
 use ganglion_nodes_plan::node_spec::SourceServer;
 use ganglion_nodes_plan::readings::{NodeSample, Problem};
 use ganglion_outbound::client::objects::{ReadError, api_words};
-use ganglion_outbound::node_usage::{ExporterSeries, MeasuredNode, NodeStatistic, UsageStatistic, measured_nodes};
+use ganglion_outbound::node_usage::{
+    ExporterSeries, MeasuredNode, NodeStatistic, PowerMetric, UsageStatistic, measured_nodes, node_watts,
+};
 use ganglion_outbound::prometheus::query_url;
 use ganglion_outbound::value::ValueError;
 use ganglion_outbound::web::Call;
@@ -35,27 +37,26 @@ pub struct Machine {
     pub allocatable: Requests,
 }
 
-/// Series to read, and their time range.
+/// Series to read.
 #[derive(Clone, Copy)]
-pub struct UsageWanted<'a> {
-    pub window: SignedDuration,
+pub struct SeriesWanted<'a> {
     /// Label with the name or address of the node.
     pub label: &'a str,
     /// Labels that the series must have.
     pub matchers: &'a BTreeMap<String, String>,
 }
 
-/// CPU usage and memory usage of each node.
-pub type UsageOfNodes = Vec<Result<Vec<NodeSample>, Problem>>;
+/// Values of each node, such as its CPU usage and its memory usage.
+pub type ValuesOfNodes = Vec<Result<Vec<NodeSample>, Problem>>;
 
 /// Reads the usage over a window from Prometheus. An `Err` applies to all nodes.
 pub async fn prometheus(
     controller: &NodeConfigController,
     (namespace, server): (&str, &SourceServer),
-    wanted: UsageWanted<'_>,
+    (wanted, window): (SeriesWanted<'_>, SignedDuration),
     machines: &[Machine],
-) -> Result<UsageOfNodes, PollTrouble> {
-    let window = Duration::try_from(wanted.window).unwrap_or_default();
+) -> Result<ValuesOfNodes, PollTrouble> {
+    let window = Duration::try_from(window).unwrap_or_default();
     let limit = controller.outbound.limits.nodes;
     let mut request = NodeRequest::prepare(controller, namespace, server, limit).await?;
     let series = ExporterSeries::new(wanted.label, wanted.matchers);
@@ -63,7 +64,8 @@ pub async fn prometheus(
     let [cpu, cpu_deviation, memory, memory_deviation, exporters] = loop {
         let queries = UsageStatistic::ALL.map(|statistic| statistic.query(&series, window));
         let queries = queries.into_iter().chain([series.ambiguous()]);
-        let got = join_all(queries.map(|query| ask(controller, &request, query, wanted.label))).await;
+        let what = "node-exporter";
+        let got = join_all(queries.map(|query| ask(controller, &request, query, (wanted.label, what)))).await;
         let failed = got.iter().find_map(|one| one.as_ref().err());
         if request.repeats(failed.and_then(problem::client)).await? {
             continue;
@@ -95,19 +97,47 @@ async fn ask(
     controller: &NodeConfigController,
     request: &NodeRequest<'_>,
     query: String,
-    label: &str,
+    (label, what): (&str, &str),
 ) -> Result<NodeStatistic, ValueError> {
     let url = query_url(&request.call.url, &query)?;
     let call = Call { url: url.into(), ..request.call.clone() };
     let answer = controller.outbound.web().get(&call).await?;
-    NodeStatistic::parse(answer.status, answer.body(), label)
+    NodeStatistic::parse_series(answer.status, answer.body(), label, what)
+}
+
+/// Reads the current power from a metric of Prometheus. An `Err` applies to all nodes.
+pub async fn prometheus_power(
+    controller: &NodeConfigController,
+    (namespace, server): (&str, &SourceServer),
+    (wanted, metric): (SeriesWanted<'_>, &str),
+    machines: &[Machine],
+) -> Result<ValuesOfNodes, PollTrouble> {
+    let limit = controller.outbound.limits.nodes;
+    let mut request = NodeRequest::prepare(controller, namespace, server, limit).await?;
+    let series = ExporterSeries::new(wanted.label, wanted.matchers);
+    let query = series.and_then(|series| Ok(PowerMetric::new(metric)?.query(&series)));
+    let query = query.map_err(|error| request.trouble_of_value(&error))?;
+    let all = loop {
+        let got = ask(controller, &request, query.clone(), (wanted.label, metric)).await;
+        if request.repeats(got.as_ref().err().and_then(problem::client)).await? {
+            continue;
+        }
+        break got.map_err(|error| request.trouble_of_value(&error))?;
+    };
+    let at = controller.ctx.now();
+    let of = |machine: &Machine| {
+        let watts = all.number(machine.name.as_str(), &machine.addresses).and_then(node_watts);
+        let value = watts.map_err(|error| request.trouble_of_value(&error).problem)?;
+        Ok(vec![NodeSample { value, deviation: None, at, source: request.host.clone() }])
+    };
+    Ok(machines.iter().map(of).collect())
 }
 
 /// Reads the current usage from metrics.k8s.io. An `Err` applies to all nodes.
 pub async fn metrics_server(
     controller: &NodeConfigController,
     machines: &[Machine],
-) -> Result<UsageOfNodes, PollTrouble> {
+) -> Result<ValuesOfNodes, PollTrouble> {
     let outbound = &controller.outbound;
     let request = http::Request::get(NODES).body(Vec::new()).map_err(|error| Error::Malformed(error.to_string()));
     let opened = match request {
