@@ -102,7 +102,7 @@ fn a_node_has_its_values_in_the_table_and_in_the_metrics() {
     story("ncfg-fake", async |testbed| {
         let mut nodes = testbed.nodes(1, Size::default()).await?;
         let node = nodes.names[0].clone();
-        let all = json!({"inletTemp": fake(), "deltaP": fake(), "usage": fake()});
+        let all = json!({"inletTemp": fake(), "deltaP": fake(), "usage": fake(), "power": fake()});
         let object = json!({
             "apiVersion": "ganglion.dev/v1alpha1", "kind": "NodeConfig", "metadata": {"name": "one"},
             "spec": {"nodeName": node, "metricsCollector": all, "predictor": {"powerConsumption": fake()}},
@@ -120,6 +120,7 @@ fn a_node_has_its_values_in_the_table_and_in_the_metrics() {
             "DELTAP(PA)",
             "CPU(%)",
             "POWER(W)",
+            "MEASURED(W)",
             "SAMPLED",
             "READY",
             "DATA",
@@ -128,7 +129,8 @@ fn a_node_has_its_values_in_the_table_and_in_the_metrics() {
         ];
         ensure!(lines[0] == head, "{table}");
         ensure!(lines[1][1..6] == [node.as_str(), "15.5", "7.5", "50", "3.14"], "{table}");
-        ensure!(lines[1][7..10] == ["True", "True", "Sampled"], "{table}");
+        ensure!(lines[1][6] == "3.14", "{table}");
+        ensure!(lines[1][8..11] == ["True", "True", "Sampled"], "{table}");
         let seen = metrics(testbed).await?;
         for line in [
             format!("ganglion_node_inlet_temperature_celsius{{node=\"{node}\"}} 15.5"),
@@ -136,6 +138,8 @@ fn a_node_has_its_values_in_the_table_and_in_the_metrics() {
             format!("ganglion_node_cpu_usage_percent{{node=\"{node}\"}} 50"),
             format!("ganglion_node_memory_usage_percent{{node=\"{node}\"}} 50"),
             format!("ganglion_node_power_watts{{node=\"{node}\"}} 3.14"),
+            format!("ganglion_node_measured_power_watts{{node=\"{node}\"}} 3.14"),
+            format!("ganglion_node_power_error_watts{{node=\"{node}\"}} 0"),
             format!("ganglion_node_value_age_seconds{{node=\"{node}\",value=\"power\"}} "),
             "ganglion_node_polls_total{poll=\"power\",outcome=\"ok\"} ".to_owned(),
         ] {

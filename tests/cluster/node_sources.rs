@@ -193,3 +193,99 @@ fn a_model_that_takes_one_row_predicts_the_power_and_the_curve() {
         Ok(())
     });
 }
+
+/// A BMC whose chassis has these entries of PowerControl.
+fn bmc(controls: Value) -> Manner {
+    let id = |path: &str| json!({"@odata.id": path});
+    let documents = [
+        ("/redfish/v1/", json!({"Systems": id("/redfish/v1/Systems"), "Chassis": id("/redfish/v1/Chassis")})),
+        ("/redfish/v1/Systems", json!({"Members": [id("/redfish/v1/Systems/1")]})),
+        ("/redfish/v1/Systems/1", json!({"Links": {"Chassis": [id("/redfish/v1/Chassis/1")]}})),
+        ("/redfish/v1/Chassis/1", json!({"ChassisType": "RackMount", "Power": id("/redfish/v1/Chassis/1/Power")})),
+        ("/redfish/v1/Chassis/1/Power", json!({"PowerControl": controls})),
+    ];
+    Manner::Paths(documents.map(|(path, document)| (path, Manner::Says("200 OK", document.to_string()))).to_vec())
+}
+
+#[test]
+fn power_is_measured_by_a_bmc_and_a_straight_line_is_compared_with_it() {
+    story("ncfg-watts", async |testbed| {
+        let entry = |name: &str, watts: Value| json!({"Name": name, "PowerConsumedWatts": watts});
+        let whole = |watts| json!([entry("Server Power Control", watts), entry("CPU Sub-system Power", json!(90))]);
+        let server = Server::start(bmc(whole(json!(250)))).await;
+        let nodes = testbed.nodes(1, Size::default()).await?;
+        let power = json!({"type": "Redfish", "endpoint": server.url(""), "fetchInterval": "1s"});
+        let line = json!({"type": "Linear", "idleWatts": 100, "fullWatts": 300, "fetchInterval": "1s"});
+        let object = json!({
+            "apiVersion": "ganglion.dev/v1alpha1", "kind": "NodeConfig", "metadata": {"name": "one"},
+            "spec": {
+                "nodeName": nodes.names[0], "metricsCollector": {"usage": fake(), "power": power},
+                "predictor": {"powerConsumption": line},
+            },
+        });
+        testbed.create::<NodeConfig>(object).await?;
+        let status = ready(testbed, "one", "True", "Sampled").await?;
+        ensure!((number(&status.power)?, number(&status.measured_power)?) == (200.0, 250.0), "{status:?}");
+        let source = status.measured_power.and_then(|power| power.source).unwrap_or_default();
+        ensure!(source == "/redfish/v1/Chassis/1/Power#Server Power Control", "{source}");
+        let accuracy = status.power_accuracy.context("nothing is compared")?;
+        ensure!(accuracy.mean_absolute_error.as_deref() == Some("50"), "{accuracy:?}");
+        let curve = status.power_curve.context("no curve")?;
+        ensure!(curve.watts.len() == 21 && curve.watts[0] == "100" && curve.watts[20] == "300", "{curve:?}");
+        let table = testbed.kubectl(&["get", "ncfg", "one"], None).await?;
+        ensure!(table.lines().next().is_some_and(|head| head.contains("MEASURED(W)")), "{table}");
+
+        // A machine that runs draws power.
+        server.turn(bmc(whole(json!(0))));
+        let silent = ready(testbed, "one", "False", "NoReading").await?;
+        ensure!(message(&silent).contains("Power#Server Power Control has no reading"), "{}", message(&silent));
+
+        // Entries that cannot be told apart are a question; a path from it is the answer.
+        server.turn(bmc(json!([entry("Domain A", json!(100)), entry("Domain B", json!(150))])));
+        let asks = ready(testbed, "one", "False", "SensorAmbiguous").await?;
+        let path = "/redfish/v1/Chassis/1/Power#Domain B";
+        ensure!(message(&asks).contains(path), "{}", message(&asks));
+        let patch = json!({"spec": {"metricsCollector": {"power": {"sensor": path}}}}).to_string();
+        testbed.kubectl(&["patch", "ncfg", "one", "--type=merge", "-p", &patch], None).await?;
+        let status = ready(testbed, "one", "True", "Sampled").await?;
+        ensure!(number(&status.measured_power)? == 150.0, "{status:?}");
+        Ok(())
+    });
+}
+
+#[test]
+fn power_from_prometheus_is_one_series_of_the_node() {
+    story("ncfg-series", async |testbed| {
+        let prometheus = PrometheusProcess::start(PrometheusVersion::V3).await?;
+        let nodes = testbed.nodes(1, Size::default()).await?;
+        let (node, metric) = (&nodes.names[0], "ipmi_dcmi_power_consumption_watts");
+        let series = |rack: &str, watts: i32| format!("{metric}{{node=\"{node}\",rack=\"{rack}\"}} {watts}\n");
+        prometheus.export(metric, &format!("# TYPE {metric} gauge\n{}", series("a", 250)))?;
+        let power = json!({
+            "type": "Prometheus", "endpoint": prometheus.url(), "metric": metric, "nodeLabel": "node",
+            "fetchInterval": "1s",
+        });
+        put(testbed, "one", node, json!({"power": power})).await?;
+        let status = ready(testbed, "one", "True", "Sampled").await?;
+        ensure!(number(&status.measured_power)? == 250.0, "{status:?}");
+        ensure!(status.power_accuracy.is_none(), "nothing is predicted");
+
+        prometheus.export(metric, &format!("# TYPE {metric} gauge\n{}{}", series("a", 250), series("b", 180)))?;
+        let asks = ready(testbed, "one", "False", "Ambiguous").await?;
+        ensure!(message(&asks).contains("2 series of ipmi_dcmi_power_consumption_watts"), "{}", message(&asks));
+        let patch = json!({"spec": {"metricsCollector": {"power": {"matchers": {"rack": "b"}}}}}).to_string();
+        testbed.kubectl(&["patch", "ncfg", "one", "--type=merge", "-p", &patch], None).await?;
+        let status = ready(testbed, "one", "True", "Sampled").await?;
+        ensure!(number(&status.measured_power)? == 180.0, "{status:?}");
+
+        // The schema refuses what has no unit, and a line without watts.
+        let wrong = json!({"spec": {"metricsCollector": {"power": {"metric": "power"}}}}).to_string();
+        let refused = testbed.kubectl(&["patch", "ncfg", "one", "--type=merge", "-p", &wrong], None).await;
+        ensure!(refused.is_err(), "a metric without a unit");
+        let wrong =
+            json!({"spec": {"predictor": {"powerConsumption": {"type": "Linear", "idleWatts": 9}}}}).to_string();
+        let refused = testbed.kubectl(&["patch", "ncfg", "one", "--type=merge", "-p", &wrong], None).await;
+        ensure!(refused.is_err_and(|error| format!("{error:#}").contains("idleWatts and fullWatts")), "half a line");
+        Ok(())
+    });
+}

@@ -17,7 +17,7 @@ use tokio::process::Command;
 use super::TIMEOUT;
 use super::screen::Screen;
 use super::stage::Stage;
-use scene::{MACHINES, PASCALS, POWER, Scene};
+use scene::{MACHINES, MEASURED, PASCALS, POWER, Scene};
 
 /// Lets the operator connect to the servers of the demo, which run on this host.
 pub const SETTINGS: &str = "outbound: {allowedNetworks: [127.0.0.0/8], timeoutSeconds: 2}\n";
@@ -106,7 +106,11 @@ fn number(config: &NodeConfig, value: NodeValue) -> Option<f64> {
 
 /// Checks that every node has its values, and that the power matches the model.
 async fn fills(api: &Api<NodeConfig>, stage: &Stage, screen: &Screen) -> Result<bool> {
-    let (all, done) = until(api, stage, screen, |config| data(config) == ("True", "Sampled")).await?;
+    let is_filled = |config: &NodeConfig| {
+        let is_compared = config.status.as_ref().is_some_and(|status| status.power_accuracy.is_some());
+        data(config) == ("True", "Sampled") && is_compared
+    };
+    let (all, done) = until(api, stage, screen, is_filled).await?;
     let shown = |value: NodeValue| {
         let values = all.iter().map(|config| number(config, value).map_or("-".to_owned(), |number| number.to_string()));
         values.collect::<Vec<String>>().join(", ")
@@ -123,10 +127,18 @@ async fn fills(api: &Api<NodeConfig>, stage: &Stage, screen: &Screen) -> Result<
     let inlet = every(&is(NodeValue::InletTemperature, 25.0));
     let pressure = every(&is(NodeValue::DifferentialPressure, PASCALS));
     let power = every(&predicted);
+    let watts = |nth: usize| MEASURED[0] + MEASURED[1] * nth as f64;
+    let measured = done
+        && all.iter().enumerate().all(|(nth, config)| number(config, NodeValue::MeasuredPower) == Some(watts(nth)));
     screen.verdict("inlet temperatures, in °C", &shown(NodeValue::InletTemperature), inlet);
     screen.verdict("differential pressures, in Pa", &shown(NodeValue::DifferentialPressure), pressure);
     screen.verdict("power, predicted by the model, in W", &shown(NodeValue::Power), power);
-    Ok(inlet && pressure && power)
+    screen.verdict("power, measured, in W", &shown(NodeValue::MeasuredPower), measured);
+    let errors =
+        all.iter().filter_map(|config| config.status.as_ref()?.power_accuracy.as_ref()?.mean_absolute_error.clone());
+    let errors: Vec<String> = errors.collect();
+    screen.verdict("mean error of the prediction, in W", &errors.join(", "), errors.len() == MACHINES);
+    Ok(inlet && pressure && power && measured && errors.len() == MACHINES)
 }
 
 /// Checks that the value of one node and the prediction from it become stale, while all other values stay current.

@@ -29,6 +29,12 @@ pub const PASCALS: f64 = 7.25;
 /// Version of the model.
 const VERSION: &str = "v0.1.0";
 
+/// Metric with the measured power, as the IPMI exporter has it.
+const METRIC: &str = "ipmi_dcmi_power_consumption_watts";
+
+/// Measured power of the first node in watts, and what each further node draws in addition.
+pub const MEASURED: [f64; 2] = [201.0, 3.0];
+
 /// Model of the power consumption.
 pub const POWER: Linear = Linear { base: 80.0, cpu: 1.2, inlet: 0.5, pressure: 0.1 };
 
@@ -58,7 +64,16 @@ pub async fn make(client: &Client, namespace: &str, screen: &Screen) -> Result<S
     let pressure = Server::start(Manner::Says("200 OK", body.to_string())).await;
     screen.doing("starting Prometheus and node-exporter");
     let prometheus = PrometheusProcess::of_this_host(PrometheusVersion::V2_42).await?;
-    screen.done("Prometheus", "Debian's, with its node-exporter: usage of this host");
+    let series: Vec<String> = machines
+        .iter()
+        .enumerate()
+        .map(|(nth, (node, _))| format!("{METRIC}{{node=\"{node}\"}} {}\n", MEASURED[0] + MEASURED[1] * nth as f64))
+        .collect();
+    prometheus.export(METRIC, &format!("# TYPE {METRIC} gauge\n{}", series.concat()))?;
+    screen.done(
+        "Prometheus",
+        "Debian's, with its node-exporter: usage of this host, and fixed watts as of an IPMI exporter",
+    );
     screen.doing("training a model and starting MLServer");
     let models = ModelServer::start(&[(VERSION, POWER)]).await?;
     let Linear { base, cpu, inlet, pressure: by } = POWER;
@@ -122,6 +137,7 @@ spec:
         fetchInterval: 2s
       deltaP: {{type: DifferentialPressureAPI, endpoint: \"{pressure}\", fetchInterval: 2s}}
       usage: {{type: Prometheus, endpoint: \"{prometheus}\", window: 2m, fetchInterval: 2s}}
+      power: {{type: Prometheus, endpoint: \"{prometheus}\", metric: {METRIC}, nodeLabel: node, fetchInterval: 2s}}
     predictor:
       powerConsumption:
         type: V2InferenceProtocol
