@@ -10,6 +10,7 @@ pub mod contest;
 pub mod digest;
 pub mod document;
 pub mod duration;
+pub mod exporter_series;
 pub mod expression;
 pub mod facts;
 pub mod items;

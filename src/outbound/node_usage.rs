@@ -3,7 +3,7 @@
 //!
 //! One request covers all nodes; the numbers of each node are then looked up in the answer.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
 
@@ -16,8 +16,8 @@ use super::prometheus::{LabelledNumber, MAX_SERIES, by_label};
 use super::value::{MOST_NODE_WATTS, ValueError};
 use ganglion_core::amounts::{Amounts, or_default};
 use ganglion_core::document::parsed;
+use ganglion_core::exporter_series::ExporterSeries;
 use ganglion_core::items::Items;
-use ganglion_core::names::is_label_name;
 use ganglion_core::quantity;
 
 /// Minimum range of a rate. A rate needs two samples, and Prometheus takes one a minute by default. A shorter window is
@@ -57,7 +57,7 @@ impl UsageStatistic {
         let window = window.max(SHORTEST);
         let step = (window / POINTS).max(SHORTEST_STEP);
         let (over, each) = (window.as_secs(), step.as_secs());
-        let label = &series.label;
+        let label = series.label();
         let by = format!("by ({label})");
         let cores = format!("count {by} (count by ({label}, cpu) ({}))", series.cpu("mode=\"idle\""));
         let (available, total) = (series.memory("MemAvailable"), series.memory("MemTotal"));
@@ -80,55 +80,6 @@ impl UsageStatistic {
     }
 }
 
-/// Series of node-exporter that may belong to the nodes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ExporterSeries {
-    /// Label with the name or address of the node.
-    label: String,
-    /// Matchers for further labels, in the form of the query language.
-    matchers: String,
-}
-
-impl ExporterSeries {
-    /// Series with `label` whose other labels have these values. Fails if one of them is not a valid label name.
-    pub fn new(label: &str, matchers: &BTreeMap<String, String>) -> Result<Self, ValueError> {
-        if !is_label_name(label) {
-            return Err(ValueError::Unfit("nodeLabel is not the name of a label of Prometheus".to_owned()));
-        }
-        if !matchers.keys().all(|label| is_label_name(label)) {
-            return Err(ValueError::Unfit(
-                "matchers contains a name that is not one of a label of Prometheus".to_owned(),
-            ));
-        }
-        let quoted = |text: &str| text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
-        let matchers: Vec<String> =
-            matchers.iter().map(|(label, value)| format!("{label}=\"{}\"", quoted(value))).collect();
-        Ok(Self { label: label.to_owned(), matchers: matchers.join(",") })
-    }
-
-    fn selector(&self, metric: &str, of: &str) -> String {
-        let all: Vec<&str> = [of, &self.matchers].into_iter().filter(|one| !one.is_empty()).collect();
-        if all.is_empty() { metric.to_owned() } else { format!("{metric}{{{}}}", all.join(",")) }
-    }
-
-    fn cpu(&self, of: &str) -> String {
-        self.selector("node_cpu_seconds_total", of)
-    }
-
-    fn memory(&self, which: &str) -> String {
-        self.selector(&format!("node_memory_{which}_bytes"), "")
-    }
-
-    /// Query for the values of the label for which several exporters answer now, such as those of two clusters whose
-    /// nodes have the same addresses: [`NodeStatistic::one_exporter`]. An exporter has one series of each of these.
-    pub fn ambiguous(&self) -> String {
-        let label = &self.label;
-        let several = |one: &str| format!("count by ({label}) ({one}) > 1");
-        let (cpu, memory) = (self.cpu("cpu=\"0\",mode=\"idle\""), self.memory("MemTotal"));
-        format!("{} or {}", several(&memory), several(&cpu))
-    }
-}
-
 /// Fraction of time in which a core is idle or waits for I/O.
 ///
 /// The denominator is the time that was counted for the first core in all modes, not the range: otherwise a node that
@@ -136,7 +87,7 @@ impl ExporterSeries {
 /// first would be equally correct, but with many cores on thousands of nodes it exceeds the default limit of a server
 /// (50 million points).
 fn idle(series: &ExporterSeries, cores: &str, range: u64) -> String {
-    let rate = |of: &str| format!("sum by ({}) (rate({}[{range}s]))", series.label, series.cpu(of));
+    let rate = |of: &str| format!("sum by ({}) (rate({}[{range}s]))", series.label(), series.cpu(of));
     format!("{} / ({} * {cores})", rate("mode=~\"idle|iowait\""), rate("cpu=\"0\""))
 }
 

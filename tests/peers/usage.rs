@@ -4,7 +4,8 @@ use std::fmt::Write;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use ganglion_outbound::node_usage::{ExporterSeries, NodeStatistic, UsageStatistic};
+use ganglion_core::exporter_series::ExporterSeries;
+use ganglion_outbound::node_usage::{NodeStatistic, UsageStatistic};
 use ganglion_outbound::prometheus::query_url;
 use ganglion_outbound::value::ValueError;
 use ganglion_placement_plan::publish::Statistic;

@@ -12,12 +12,13 @@ use super::request::NodeRequest;
 use super::{PollTrouble, problem};
 use crate::config::NodeConfigController;
 use ganglion_api::node_config::reasons::NodeReason;
+use ganglion_core::exporter_series::ExporterSeries;
 use ganglion_core::facts::{NodeName, Requests};
 use ganglion_nodes_plan::node_spec::SourceServer;
 use ganglion_nodes_plan::readings::{NodeSample, Problem};
 use ganglion_outbound::client::objects::{ReadError, api_words};
 use ganglion_outbound::node_usage::{
-    ExporterSeries, MeasuredNode, NodeStatistic, PowerMetric, UsageStatistic, measured_nodes, node_watts,
+    MeasuredNode, NodeStatistic, PowerMetric, UsageStatistic, measured_nodes, node_watts,
 };
 use ganglion_outbound::prometheus::query_url;
 use ganglion_outbound::value::ValueError;
@@ -60,7 +61,7 @@ pub async fn prometheus(
     let limit = controller.outbound.limits.nodes;
     let mut request = NodeRequest::prepare(controller, namespace, server, limit).await?;
     let series = ExporterSeries::new(wanted.label, wanted.matchers);
-    let series = series.map_err(|error| request.trouble_of_value(&error))?;
+    let series = series.map_err(|error| request.trouble_of_value(&ValueError::Unfit(error.to_string())))?;
     let [cpu, cpu_deviation, memory, memory_deviation, exporters] = loop {
         let queries = UsageStatistic::ALL.map(|statistic| statistic.query(&series, window));
         let queries = queries.into_iter().chain([series.ambiguous()]);
@@ -115,6 +116,7 @@ pub async fn prometheus_power(
     let limit = controller.outbound.limits.nodes;
     let mut request = NodeRequest::prepare(controller, namespace, server, limit).await?;
     let series = ExporterSeries::new(wanted.label, wanted.matchers);
+    let series = series.map_err(|error| ValueError::Unfit(error.to_string()));
     let query = series.and_then(|series| Ok(PowerMetric::new(metric)?.query(&series)));
     let query = query.map_err(|error| request.trouble_of_value(&error))?;
     let all = loop {
