@@ -5,11 +5,13 @@ pub mod agents;
 pub mod reasons;
 pub mod status;
 
+use std::collections::BTreeMap;
+
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::refs::{Auth, CaRef};
+use crate::refs::{Auth, CaRef, RequestHeader};
 use crate::scalars::DurationText;
 use agents::PolicyAgent;
 pub use status::PlacementPolicyStatus;
@@ -127,6 +129,12 @@ pub struct PublishUsage {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 128), regex(pattern = "^[a-zA-Z_][a-zA-Z0-9_]*$"))]
     pub node_label: Option<String>,
+    /// Labels that the series of node-exporter must have, such as `{cluster: east, job: node-exporter}`, at most 8.
+    /// Required if several exporters answer for the address of a node, such as those of other clusters: such a node is
+    /// not annotated. Default: all series count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("maxProperties" = 8), extend("additionalProperties" = { "type": "string", "maxLength": 253 }))]
+    pub matchers: Option<BTreeMap<String, String>>,
     /// Time range of mean and deviation, in whole seconds. A node with fewer than 10 samples in it is not annotated.
     /// The mean includes pods that were bound within this time only in part, so that nodes could be overfilled: set
     /// sampleWindow of this policy, and of all others that read the annotations, to the same time, up to its maximum of
@@ -150,20 +158,25 @@ pub struct PublishUsage {
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq, Hash)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
-    validation = Rule::new("has(self.__namespace__) || !has(self.auth) && !has(self.ca)").message("set namespace: the namespace of the Secrets and the ConfigMap that auth and ca name").field_path(".namespace"),
+    validation = Rule::new("has(self.__namespace__) || !has(self.auth) && !has(self.ca) && !(has(self.headers) && self.headers.exists(header, has(header.secret)))").message("set namespace: the namespace of the Secrets and the ConfigMap that auth, headers and ca name").field_path(".namespace"),
     validation = Rule::new("!has(self.ca) || !has(self.insecureSkipVerify) || !self.insecureSkipVerify").message("ca has no effect with insecureSkipVerify: true; set one of them"),
 )]
 pub struct PrometheusServer {
     /// http or https address of the server, without `/api/v1`.
     #[schemars(length(min = 8, max = 2048), regex(pattern = "^https?://[^/]"))]
     pub url: String,
-    /// Namespace of the Secrets and the ConfigMap that `auth` and `ca` name. It has no effect without them.
+    /// Namespace of the Secrets and the ConfigMap that `auth`, `headers` and `ca` name. It has no effect without them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63), regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
     pub namespace: Option<String>,
     /// Credentials. Default: none are sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auth: Option<Auth>,
+    /// Further headers that the operator sends, such as that of a tenant. At most 8. Default: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 8))]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
+    pub headers: Option<Vec<RequestHeader>>,
     /// Certificate authorities for verifying the server's certificate; for a self-signed certificate, the certificate
     /// itself. Default: the public ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -462,6 +462,8 @@ fn publishes(secrets: &[&str], namespace: &str, basic: bool) -> Value {
     if let Some(ca) = secrets.get(1) {
         server["ca"] = json!({"secret": {"name": ca, "key": "ca.crt"}});
     }
+    let header = |(at, name): (usize, &&str)| json!({"name": format!("X-{at}"), "secret": {"name": name, "key": "v"}});
+    server["headers"] = secrets.iter().skip(2).enumerate().map(header).collect();
     json!({"agents": [{"name": "safe", "safe": {}}], "publishUsage": {"prometheus": server}})
 }
 
@@ -501,7 +503,10 @@ fn the_author_of_a_policy_may_patch_nodes_and_get_its_secrets() {
             allowed(&makes("pl-named", &["a", "b"], basic).await)?;
             refused(&makes("pl-named", &["e", "b"], basic).await, "missing for Secret e", ns)?;
             refused(&makes("pl-named", &["a", "e"], basic).await, "missing for Secret e", ns)?;
-            allowed(&makes("pl-reader", &["e", "f"], basic).await)?;
+            refused(&makes("pl-named", &["a", "b", "e"], basic).await, "missing for Secret e", ns)?;
+            allowed(&makes("pl-named", &["a", "b", "b", "a"], basic).await)?;
+            refused(&makes("pl-named", &["a", "b", "c", "d"], basic).await, "more than three", ns)?;
+            allowed(&makes("pl-reader", &["e", "f", "g", "h", "i"], basic).await)?;
         }
         // Permission in one namespace does not apply to another.
         let elsewhere = publishes(&["a"], "default", true);

@@ -151,6 +151,7 @@ fn a_policy_publishes_the_usage_of_nodes() {
         refused(&scene, &prometheus).await?;
         lost(&scene, &mut prometheus).await?;
         login(&scene).await?;
+        tenant(&scene).await?;
         swept(&scene).await
     });
 }
@@ -282,6 +283,18 @@ async fn login(scene: &Scene<'_>) -> Result<()> {
     secret("right").await?;
     let said = scene.says(SECOND, "UsagePublished", ("False", "UsageUnknown")).await?;
     ensure!(said.contains("has the usage of no node") && said.contains("set nodeLabel"), "{said}");
+    Ok(())
+}
+
+/// A server for several tenants is sent the header of one.
+async fn tenant(scene: &Scene<'_>) -> Result<()> {
+    let nothing = json!({"status": "success", "data": {"resultType": "vector", "result": []}});
+    let server = Server::start(Manner::Guarded("x-scope-orgid: shop\r\n", nothing.to_string())).await;
+    scene.put(SECOND, publishing("1h", json!({"url": server.url("")}))).await?;
+    scene.says(SECOND, "UsagePublished", ("False", "LoginRefused")).await?;
+    let headers = json!([{"name": "X-Scope-OrgID", "value": "shop"}]);
+    scene.put(SECOND, publishing("1h", json!({"url": server.url(""), "headers": headers}))).await?;
+    scene.says(SECOND, "UsagePublished", ("False", "UsageUnknown")).await?;
     Ok(())
 }
 

@@ -256,15 +256,15 @@ fn statistics_are_those_of_the_samples(#[values(V2_42, V2_52, V3)] version: Prom
 fn published_statistics_are_those_of_the_samples(#[values(V2_42, V2_52, V3)] version: PrometheusVersion) {
     let step = Duration::from_secs(STEP as u64);
     let window = Duration::from_secs(WINDOW as u64);
+    // Samples that do not end soon: a forecast is of the time after the query. Of two clusters, both have the node.
+    let own = Target { to: -600, more: "cluster=\"a\"", ..STEADY };
+    let other = Target { more: "cluster=\"b\"", busy: |_| 0.9, used: |_| 0.8, ..own };
     block_on(async {
         let now = Timestamp::now().as_second();
-        // Samples that do not end soon: a forecast is of the time after the query.
-        let target = Target { to: -600, ..STEADY };
-        let server = PrometheusProcess::with_history(version, &history(&[target], now)).await.unwrap();
-        for (statistic, query) in queries(window, step, LABEL, true).unwrap() {
-            let answer = web().get(&call(query_url(&server.url(), &query).unwrap())).await.unwrap();
-            let all = NodeStatistic::parse(answer.status, answer.body(), LABEL).unwrap();
-            let number = all.number("this", &["10.0.0.1".parse().unwrap()]).unwrap();
+        let server = PrometheusProcess::with_history(version, &history(&[own, other], now)).await.unwrap();
+        let node = |all: &NodeStatistic| all.number("this", &["10.0.0.1".parse().unwrap()]);
+        for (statistic, query) in queries(window, step, &series(&[("cluster", "a")]), true).unwrap() {
+            let all = result(&server, &query).await.unwrap();
             let millicores = 1000.0 * f64::from(CORES) * 0.3;
             let bytes = (64_u64 << 30) as f64 * 0.4;
             let (expected, within) = match statistic {
@@ -274,8 +274,25 @@ fn published_statistics_are_those_of_the_samples(#[values(V2_42, V2_52, V3)] ver
                 Statistic::MemoryDeviation => (0.0, 1024.0),
                 // Prometheus 2 also counts a step at the start of the window.
                 Statistic::Samples => ((WINDOW / STEP) as f64, 1.0),
+                Statistic::Exporters => {
+                    assert!(matches!(node(&all), Err(ValueError::NotFound(_))), "one cluster is ambiguous");
+                    continue;
+                }
             };
+            let number = node(&all).unwrap();
             assert!((number - expected).abs() <= within, "{statistic:?}: {number} instead of {expected}");
+        }
+        // Without matchers, nothing is published, and the exporters say why.
+        for (statistic, query) in queries(window, step, &series(&[]), false).unwrap() {
+            let all = result(&server, &query).await.unwrap();
+            match statistic {
+                Statistic::Samples => assert!(matches!(node(&all), Err(ValueError::NotFound(_)))),
+                Statistic::Exporters => {
+                    let found = all.one_exporter("this", &["10.0.0.1".parse().unwrap()]);
+                    assert!(matches!(found, Err(ValueError::Ambiguous(_))), "{found:?}");
+                }
+                _ => {}
+            }
         }
     });
 }

@@ -64,9 +64,16 @@ struct Secrets {
     /// Why the operator uses them.
     why: &'static str,
     too_many: &'static str,
+    /// Namespace of the Secrets.
+    place: RightScope,
 }
 
 impl Secrets {
+    /// The right to read them.
+    const fn get(&self) -> AskedRight {
+        GET_SECRETS.at(self.place)
+    }
+
     /// Each of the lists `secrets2` and so on begins with a different name.
     fn variables(&self) -> Vec<(&'static str, String)> {
         const NAMES: [&str; 5] = ["secrets", "secrets2", "secrets3", "secrets4", "secrets5"];
@@ -75,7 +82,7 @@ impl Secrets {
             let list = pair[0];
             variables.push((pair[1], format!("variables.{list}.filter(name, name != variables.{list}[0])")));
         }
-        let all = format!("variables.secrets.size() == 0 || {}", GET_SECRETS.check());
+        let all = format!("variables.secrets.size() == 0 || {}", self.get().check());
         variables.push(("every", all));
         variables
     }
@@ -90,11 +97,11 @@ impl Secrets {
                 0 => "!variables.every".to_owned(),
                 _ => format!("!variables.every && variables.secrets{}.size() > 0", index + 1),
             };
-            rules.push(RightsRule::ask([GET_SECRETS.named(name)], &why).when(when).about(name));
+            rules.push(RightsRule::ask([self.get().named(name)], &why).when(when).about(name));
         }
         let why = format!("{}; it is missing for all Secrets of the namespace, and {}", self.why, self.too_many);
         let when = format!("!variables.every && variables.secrets{}.size() > 0", self.most + 1);
-        rules.push(RightsRule::ask([GET_SECRETS], &why).when(when).known_missing());
+        rules.push(RightsRule::ask([self.get()], &why).when(when).known_missing());
         rules
     }
 }
@@ -115,6 +122,7 @@ fn loop_secrets() -> Secrets {
         most: 4,
         why: "the operator sends the Secrets of a ClosedLoop to servers",
         too_many: "the loop names more than four",
+        place: RightScope::Same,
     }
 }
 
@@ -200,6 +208,7 @@ const NOTIFY: Secrets = Secrets {
     most: 2,
     why: "the operator signs requests with the Secrets that notify names",
     too_many: "notify names more than two",
+    place: RightScope::Same,
 };
 
 fn actions() -> AdmissionPolicy {
@@ -286,6 +295,7 @@ const NODE_SECRETS: Secrets = Secrets {
     most: 2,
     why: "the operator sends the Secrets of a NodeConfig to servers",
     too_many: "the object names more than two",
+    place: RightScope::Same,
 };
 
 fn node_configs() -> AdmissionPolicy {
@@ -345,10 +355,18 @@ fn node_configs() -> AdmissionPolicy {
     }
 }
 
+const POLICY_SECRETS: Secrets = Secrets {
+    names: "(variables.server.?auth.?bearer.?name.orValue('') + ' ' + variables.server.?auth.?basic.?name.orValue('') + ' ' \
+            + variables.server.?ca.?secret.?name.orValue('') + ' ' \
+            + variables.server.?headers.orValue([]).map(h, h.?secret.?name.orValue('')).join(' '))\
+            .split(' ').filter(name, name != '')",
+    most: 3,
+    why: "the operator sends the Secrets of a PlacementPolicy to Prometheus",
+    too_many: "the policy names more than three",
+    place: RightScope::Other("variables.place"),
+};
+
 fn placement_policies() -> AdmissionPolicy {
-    let why = "the operator sends the Secrets of a PlacementPolicy to Prometheus; it is missing for Secret ";
-    let get = GET_SECRETS.at(RightScope::Other("variables.place"));
-    let login = "variables.login";
     AdmissionPolicy {
         name: "ganglion-placementpolicies",
         about: "A policy decides where pods run, and can make the operator annotate all nodes. The operator sends the \
@@ -356,21 +374,19 @@ fn placement_policies() -> AdmissionPolicy {
         guards: vec![Guarded::new("placementpolicies", WRITES), Guarded::new("placementpolicies/status", &[Update])],
         conditions: vec![SPEC_OR_STATUS_IS_WRITTEN, NOT_THE_OPERATOR],
         against: None,
-        variables: vec![
-            ("server", "variables.spec.?publishUsage.?prometheus.orValue({})".to_owned()),
-            ("place", "variables.server[?'namespace'].orValue('')".to_owned()),
-            (
-                "login",
-                "variables.server.?auth.?bearer.?name.orValue(variables.server.?auth.?basic.?name.orValue(''))"
-                    .to_owned(),
-            ),
-            ("ca", "variables.server.?ca.?secret.?name.orValue('')".to_owned()),
-        ],
-        rules: vec![
-            RightsRule::ask([PATCH_NODES], "a PlacementPolicy decides where pods run"),
-            RightsRule::ask([get.named(login)], why).when("variables.login != ''").about(login),
-            RightsRule::ask([get.named("variables.ca")], why).when("variables.ca != ''").about("variables.ca"),
-        ],
+        variables: [
+            vec![
+                ("server", "variables.spec.?publishUsage.?prometheus.orValue({})".to_owned()),
+                ("place", "variables.server[?'namespace'].orValue('')".to_owned()),
+            ],
+            POLICY_SECRETS.variables(),
+        ]
+        .concat(),
+        rules: [
+            vec![RightsRule::ask([PATCH_NODES], "a PlacementPolicy decides where pods run")],
+            POLICY_SECRETS.rules(),
+        ]
+        .concat(),
         invariants: vec![],
     }
 }

@@ -3,6 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 
 use super::annotations::{SampleAges, changes};
+use super::publication::PublishProblem;
 use super::{NodeSize, NodeUsage};
 use crate::safe::PerResource;
 use ganglion_core::facts::{Identity, NodeFact};
@@ -28,14 +29,14 @@ pub struct UsagePlan {
 pub struct UsageCoverage {
     /// Whether the usage of at least one node is known.
     pub any: bool,
-    /// Reason why the usage of one node is unknown; None if the usage of all nodes is known.
-    pub lacking: Option<String>,
+    /// Why the usage of one node is unknown; None if the usage of all nodes is known.
+    pub lacking: Option<PublishProblem>,
 }
 
 /// Compares the usage of each node with its published annotations. Nodes without a usage are left to [`expired`].
 pub fn plan<'a>(
     nodes: impl Iterator<Item = &'a NodeFact>,
-    usage: impl Fn(&NodeFact) -> Result<NodeUsage, String>,
+    usage: impl Fn(&NodeFact) -> Result<NodeUsage, PublishProblem>,
     now: Timestamp,
     ages: SampleAges,
 ) -> UsagePlan {
@@ -46,8 +47,8 @@ pub fn plan<'a>(
                 plan.coverage.any = true;
                 plan.writes.extend(write(node, Some(&usage), now, ages));
             }
-            Err(words) => {
-                plan.coverage.lacking.get_or_insert(words);
+            Err(problem) => {
+                plan.coverage.lacking.get_or_insert(problem);
             }
         }
     }
@@ -82,6 +83,7 @@ mod tests {
 
     use super::*;
     use crate::publish::Statistic;
+    use ganglion_api::placement_policy::reasons::PolicyReason;
     use ganglion_core::facts::{Key, PUBLISHED, Requests, USAGE_SAMPLED_AT};
 
     const AGE: SignedDuration = SignedDuration::from_secs(300);
@@ -103,8 +105,13 @@ mod tests {
             Statistic::MemoryMean | Statistic::MemoryForecast => Some(mean * 1e6),
             Statistic::CpuDeviation => Some(10.0),
             Statistic::MemoryDeviation => Some(1e7),
+            Statistic::Exporters => None,
         };
         NodeUsage::new(number, second(at)).expect("a usage")
+    }
+
+    fn unknown(node: &str) -> PublishProblem {
+        (PolicyReason::UsageUnknown, format!("no series of {node}"))
     }
 
     /// Applies writes to the nodes, like the watch does later.
@@ -129,10 +136,10 @@ mod tests {
         let nodes = [going, node("a"), node("b"), known];
         let of = |node: &NodeFact| {
             let name = &node.id.key.name;
-            if name == "known" { Ok(usage(1000.0, 100)) } else { Err(format!("no series of {name}")) }
+            if name == "known" { Ok(usage(1000.0, 100)) } else { Err(unknown(name)) }
         };
         let plan = plan(nodes.iter(), of, second(100), AGE.into());
-        assert_eq!(plan.coverage, UsageCoverage { any: true, lacking: Some("no series of a".to_owned()) });
+        assert_eq!(plan.coverage, UsageCoverage { any: true, lacking: Some(unknown("a")) });
         assert_eq!(plan.writes.iter().map(|write| write.node.key.name.as_str()).collect::<Vec<_>>(), ["known"]);
     }
 

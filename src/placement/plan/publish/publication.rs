@@ -1,5 +1,6 @@
 //! Election of the policy that publishes the usage of nodes, and its parsed options.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
@@ -11,6 +12,7 @@ use ganglion_api::placement_policy::reasons::PolicyReason;
 use ganglion_api::placement_policy::{PlacementPolicy, PrometheusServer, PublishUsage};
 use ganglion_api::scalars::DurationText;
 use ganglion_core::duration;
+use ganglion_core::exporter_series::ExporterSeries;
 use ganglion_core::namespaces::Namespaces;
 
 const WINDOW: Duration = Duration::from_secs(3600);
@@ -24,7 +26,8 @@ pub struct UsagePublication {
     /// Name of the policy.
     pub policy: String,
     pub server: PrometheusServer,
-    pub label: String,
+    /// Series of the nodes.
+    pub series: ExporterSeries,
     pub interval: Duration,
     /// Age at which annotations that are not renewed are removed.
     pub max_age: SignedDuration,
@@ -43,18 +46,21 @@ impl UsagePublication {
         options: &PublishUsage,
         allowed: Namespaces,
     ) -> Result<Self, PublishProblem> {
-        let PublishUsage { prometheus, node_label, window, step, interval, forecast } = options;
+        let PublishUsage { prometheus, node_label, matchers, window, step, interval, forecast } = options;
         let server = prometheus.clone();
         if let Some(words) = server.namespace.as_deref().and_then(|namespace| allowed.refusal(namespace)) {
             return Err((PolicyReason::NamespaceRefused, words));
         }
-        let label = node_label.as_deref().unwrap_or(LABEL).to_owned();
+        let invalid = |words: String| (PolicyReason::SpecInvalid, format!("publishUsage: {words}"));
+        let all = BTreeMap::new();
+        let series = ExporterSeries::new(node_label.as_deref().unwrap_or(LABEL), matchers.as_ref().unwrap_or(&all))
+            .map_err(|error| invalid(error.to_string()))?;
         let (window, step) = (time("window", window.as_ref(), WINDOW)?, time("step", step.as_ref(), STEP)?);
-        let queries = queries(window, step, &label, forecast.unwrap_or(false))
-            .map_err(|error| (PolicyReason::SpecInvalid, format!("publishUsage: {error}")))?;
+        let queries =
+            queries(window, step, &series, forecast.unwrap_or(false)).map_err(|error| invalid(error.to_string()))?;
         let interval = time("interval", interval.as_ref(), INTERVAL)?;
         let name = policy.metadata.name.clone().unwrap_or_default();
-        Ok(Self { policy: name, server, label, interval, max_age: max_age(policy), queries })
+        Ok(Self { policy: name, server, series, interval, max_age: max_age(policy), queries })
     }
 
     /// Maximum pause after failed polls, so that annotations of an earlier poll do not expire before the next one.
@@ -137,16 +143,17 @@ mod tests {
     #[test]
     fn the_options_have_defaults() {
         let plain = parsed(with("forecast", json!(false)), Namespaces::default()).expect("valid");
-        assert_eq!((plain.label.as_str(), plain.interval), ("instance", Duration::from_secs(60)));
-        assert_eq!((plain.max_age, plain.queries.len()), (SignedDuration::from_mins(10), 5));
+        assert_eq!((plain.series.label(), plain.interval), ("instance", Duration::from_secs(60)));
+        assert_eq!((plain.max_age, plain.queries.len()), (SignedDuration::from_mins(10), 6));
         assert!(
             plain
                 .queries
                 .iter()
-                .all(|(statistic, text)| { *statistic == Statistic::Samples || text.ends_with("[3600s:60s])") })
+                .filter(|(statistic, _)| !matches!(statistic, Statistic::Samples | Statistic::Exporters))
+                .all(|(_, text)| text.ends_with("[3600s:60s])"))
         );
         let forecast = parsed(with("forecast", json!(true)), Namespaces::default()).expect("valid");
-        assert_eq!(forecast.queries.len(), 7);
+        assert_eq!(forecast.queries.len(), 8);
     }
 
     #[rstest]
@@ -155,8 +162,9 @@ mod tests {
     #[case("step", "14s", "publishUsage: the step must be")]
     #[case("interval", "soon", "publishUsage.interval: \"soon\" is not a duration")]
     #[case("nodeLabel", "a-b", "publishUsage: the node label is not")]
-    fn an_invalid_option_is_named(#[case] member: &str, #[case] value: &str, #[case] words: &str) {
-        let (reason, said) = parsed(with(member, json!(value)), Namespaces::default()).expect_err("invalid");
+    #[case("matchers", json!({"a-b": "c"}), "publishUsage: matchers contains a name that is not")]
+    fn an_invalid_option_is_named(#[case] member: &str, #[case] value: impl Into<Value>, #[case] words: &str) {
+        let (reason, said) = parsed(with(member, value.into()), Namespaces::default()).expect_err("invalid");
         assert!(reason == PolicyReason::SpecInvalid && said.starts_with(words), "{reason:?} {said}");
     }
 

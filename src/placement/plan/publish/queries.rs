@@ -7,7 +7,7 @@ use std::time::Duration;
 use thiserror::Error;
 
 use super::LEAST_SAMPLES;
-use ganglion_core::names::is_label_name;
+use ganglion_core::exporter_series::ExporterSeries;
 
 /// Minimum range of a rate: two samples at the default scrape interval of Prometheus, one minute.
 const SHORTEST_RATE: Duration = Duration::from_secs(120);
@@ -34,13 +34,13 @@ pub enum Statistic {
     /// Number of steps at which both resources are known. For a node without it, nothing is published: its exporter is
     /// no longer scraped, or two exporters have its label, and their CPU would be added up.
     Samples,
+    /// Number of exporters that answer for a node, if they are several: [`ExporterSeries::ambiguous`].
+    Exporters,
 }
 
 /// Invalid options of the queries.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum QueryError {
-    #[error("the node label is not the name of a label of Prometheus: use letters, digits and _, with no digit first")]
-    Label,
     #[error("the step must be a whole number of seconds, and at least {} s", SHORTEST_STEP.as_secs())]
     Step,
     #[error("the window must be a whole number of seconds, and {LEAST_SAMPLES} to {MOST_STEPS} steps long")]
@@ -49,24 +49,21 @@ pub enum QueryError {
 
 impl Statistic {
     /// All statistics except the forecasts.
-    const MEASURED: [Self; 5] =
-        [Self::CpuMean, Self::CpuDeviation, Self::MemoryMean, Self::MemoryDeviation, Self::Samples];
+    const MEASURED: [Self; 6] =
+        [Self::CpuMean, Self::CpuDeviation, Self::MemoryMean, Self::MemoryDeviation, Self::Samples, Self::Exporters];
 
     const FORECASTS: [Self; 2] = [Self::CpuForecast, Self::MemoryForecast];
 }
 
-/// Builds the queries for all nodes whose series have this label, with or without forecasts one step ahead.
+/// Builds the queries for all nodes of these series, with or without forecasts one step ahead.
 ///
 /// Each response is a vector with one series per value of the label and without other labels.
 pub fn queries(
     window: Duration,
     step: Duration,
-    label: &str,
+    series: &ExporterSeries,
     forecast: bool,
 ) -> Result<Vec<(Statistic, String)>, QueryError> {
-    if !is_label_name(label) {
-        return Err(QueryError::Label);
-    }
     if step < SHORTEST_STEP || step.subsec_nanos() != 0 {
         return Err(QueryError::Step);
     }
@@ -74,7 +71,7 @@ pub fn queries(
     if !(LEAST_SAMPLES..=MOST_STEPS).contains(&steps) || window.subsec_nanos() != 0 {
         return Err(QueryError::Window);
     }
-    let texts = Texts::new(window, step, label);
+    let texts = Texts::new(window, step, series);
     let forecasts = Statistic::FORECASTS.into_iter().filter(|_| forecast);
     Ok(Statistic::MEASURED.into_iter().chain(forecasts).map(|statistic| (statistic, texts.query(statistic))).collect())
 }
@@ -89,6 +86,8 @@ struct Texts {
     one_cpu: String,
     /// Condition for nodes with exactly one exporter that is currently scraped.
     single: String,
+    /// Number of exporters of nodes that have several.
+    exporters: String,
     /// Window and step in the syntax of a subquery.
     range: String,
     /// Step in seconds.
@@ -96,23 +95,27 @@ struct Texts {
 }
 
 impl Texts {
-    fn new(window: Duration, step: Duration, label: &str) -> Self {
+    fn new(window: Duration, step: Duration, series: &ExporterSeries) -> Self {
         // If the step is longer than the minimum range, the range is the step, so that no time is left out.
         let rate = step.max(SHORTEST_RATE).as_secs();
+        let label = series.label();
+        let (busy, first) = (series.cpu("mode!~\"idle|iowait\""), series.cpu("cpu=\"0\",mode=\"idle\""));
+        let (total, available) = (series.memory("MemTotal"), series.memory("MemAvailable"));
         Self {
-            cpu: format!("1000 * sum by ({label}) (rate(node_cpu_seconds_total{{mode!~\"idle|iowait\"}}[{rate}s]))"),
+            cpu: format!("1000 * sum by ({label}) (rate({busy}[{rate}s]))"),
             // Grouped by label, since the pods of an exporter are replaced. Not summed, since an old and a new pod may
             // overlap.
-            memory: format!("max by ({label}) (node_memory_MemTotal_bytes - node_memory_MemAvailable_bytes)"),
-            one_cpu: format!("sum by ({label}) (rate(node_cpu_seconds_total{{cpu=\"0\",mode=\"idle\"}}[{rate}s]))"),
-            single: format!("(count by ({label}) (node_memory_MemTotal_bytes) == 1)"),
+            memory: format!("max by ({label}) ({total} - {available})"),
+            one_cpu: format!("sum by ({label}) (rate({first}[{rate}s]))"),
+            single: format!("(count by ({label}) ({total}) == 1)"),
+            exporters: series.ambiguous(),
             range: format!("[{}s:{}s]", window.as_secs(), step.as_secs()),
             step: step.as_secs(),
         }
     }
 
     fn query(&self, statistic: Statistic) -> String {
-        let Self { cpu, memory, one_cpu, single, range, step } = self;
+        let Self { cpu, memory, one_cpu, single, exporters, range, step } = self;
         match statistic {
             Statistic::CpuMean => format!("avg_over_time(({cpu}){range})"),
             Statistic::CpuDeviation => format!("stddev_over_time(({cpu}){range})"),
@@ -121,6 +124,7 @@ impl Texts {
             Statistic::MemoryDeviation => format!("stddev_over_time(({memory}){range})"),
             Statistic::MemoryForecast => format!("predict_linear(({memory}){range}, {step})"),
             Statistic::Samples => format!("count_over_time(({memory} and {one_cpu}){range}) and {single}"),
+            Statistic::Exporters => exporters.clone(),
         }
     }
 }

@@ -47,12 +47,15 @@ impl UsageReport {
             Self::Answered(host, UsageCoverage { any: true, lacking: None }) => {
                 ("True", PolicyReason::Published, format!("{host} has the usage of all nodes"))
             }
-            Self::Answered(host, UsageCoverage { any: true, lacking: Some(words) }) => {
+            Self::Answered(host, UsageCoverage { any: true, lacking: Some((_, words)) }) => {
                 ("True", PolicyReason::Published, format!("{host} does not have the usage of all nodes: {words}"))
             }
             Self::Answered(host, UsageCoverage { any: false, lacking }) => {
-                let words = lacking.as_deref().unwrap_or("there is no node");
-                ("False", PolicyReason::UsageUnknown, format!("{host} has the usage of no node: {words}"))
+                let (reason, words) = match lacking {
+                    Some((reason, words)) => (*reason, words.as_str()),
+                    None => (PolicyReason::UsageUnknown, "there is no node"),
+                };
+                ("False", reason, format!("{host} has the usage of no node: {words}"))
             }
             Self::Problem((reason, message)) => ("False", *reason, message.clone()),
         }
@@ -67,7 +70,11 @@ mod tests {
     use super::*;
 
     fn answered(any: bool, lacking: Option<&str>) -> UsageReport {
-        UsageReport::Answered("p:9090".to_owned(), UsageCoverage { any, lacking: lacking.map(str::to_owned) })
+        answered_for(any, lacking.map(|words| (PolicyReason::UsageUnknown, words.to_owned())))
+    }
+
+    fn answered_for(any: bool, lacking: Option<PublishProblem>) -> UsageReport {
+        UsageReport::Answered("p:9090".to_owned(), UsageCoverage { any, lacking })
     }
 
     #[rstest]
@@ -82,6 +89,12 @@ mod tests {
     )]
     #[case(answered(false, Some("set nodeLabel")), "False", "UsageUnknown", "of no node: set nodeLabel")]
     #[case(answered(false, None), "False", "UsageUnknown", "there is no node")]
+    #[case(
+        answered_for(false, Some((PolicyReason::Ambiguous, "set matchers".to_owned()))),
+        "False",
+        "Ambiguous",
+        "of no node: set matchers"
+    )]
     #[case(UsageReport::Problem((PolicyReason::Unreachable, "no answer".to_owned())), "False", "Unreachable", "no answer")]
     fn the_condition_says_what_to_do(
         #[case] report: UsageReport,

@@ -77,7 +77,7 @@ impl UsagePublisher {
             ca: server.ca.as_ref(),
             insecure: server.insecure_skip_verify.unwrap_or(false),
             limit: self.outbound.limits.nodes,
-            headers: &[],
+            headers: server.headers.as_deref().unwrap_or_default(),
         };
         let mut attempt = Attempt::prepare(asker, asked).await?;
         loop {
@@ -96,7 +96,7 @@ impl UsagePublisher {
     /// Sends all queries. The first one must succeed before the others are sent, so that a wrong password is sent only
     /// once.
     async fn answers(&self, publication: &UsagePublication, call: &Call) -> Result<Responses, ValueError> {
-        let label = &publication.label;
+        let label = publication.series.label();
         let answer = |statistic: Statistic, query: &str| {
             let url = query_url(&call.url, query);
             async move {
@@ -124,16 +124,21 @@ fn ended(written: Written, host: String, coverage: UsageCoverage) -> Result<Usag
 }
 
 /// Usage of a node, or the reason why it is unknown.
-fn usage(statistics: &Responses, node: &NodeFact, at: Timestamp) -> Result<NodeUsage, String> {
+fn usage(statistics: &Responses, node: &NodeFact, at: Timestamp) -> Result<NodeUsage, PublishProblem> {
+    let unknown = |words: String| (PolicyReason::UsageUnknown, words);
     let name = &node.id.key.name;
     let addresses: Vec<IpAddr> = node.addresses.iter().filter_map(|one| one.parse().ok()).collect();
     let number = |statistic| {
         let none = || ValueError::NoReading("it was not queried".to_owned());
         statistics.get(&statistic).ok_or_else(none)?.number(name, &addresses)
     };
+    if let Some(exporters) = statistics.get(&Statistic::Exporters) {
+        exporters.one_exporter(name, &addresses).map_err(|error| (PolicyReason::Ambiguous, error.to_string()))?;
+    }
     NodeUsage::new(|statistic| number(statistic).ok(), at).ok_or_else(|| match number(Statistic::Samples) {
-        Err(error) => error.to_string(),
-        Ok(_) => format!("it has fewer than {LEAST_SAMPLES} samples of node {name} in the window"),
+        Err(error @ ValueError::Ambiguous(_)) => (PolicyReason::Ambiguous, error.to_string()),
+        Err(error) => unknown(error.to_string()),
+        Ok(_) => unknown(format!("it has fewer than {LEAST_SAMPLES} samples of node {name} in the window")),
     })
 }
 
@@ -179,7 +184,34 @@ fn reason(error: &Error) -> PolicyReason {
 
 #[cfg(test)]
 mod tests {
+    use axum::http::StatusCode;
+    use ganglion_core::facts::{Identity, Key};
+    use serde_json::json;
+
     use super::*;
+
+    fn statistic(node: &str, value: &str) -> NodeStatistic {
+        let series = json!({"metric": {"instance": node}, "value": [1, value]});
+        let body = json!({"status": "success", "data": {"resultType": "vector", "result": [series]}}).to_string();
+        NodeStatistic::parse(StatusCode::OK, body.as_bytes(), "instance").unwrap()
+    }
+
+    #[test]
+    fn a_node_with_two_exporters_has_no_usage_and_the_field_for_it_is_named() {
+        let id = Identity { key: Key::new("", "a"), ..Identity::default() };
+        let node = NodeFact { id, ..NodeFact::default() };
+        let of = |several: &str| {
+            let statistics = Responses::from([
+                (Statistic::Samples, statistic("a:9100", "60")),
+                (Statistic::CpuMean, statistic("a:9100", "500")),
+                (Statistic::Exporters, statistic(several, "2")),
+            ]);
+            usage(&statistics, &node, Timestamp::UNIX_EPOCH)
+        };
+        assert!(of("b:9100").is_ok());
+        let (reason, words) = of("a:9100").unwrap_err();
+        assert!(reason == PolicyReason::Ambiguous && words.contains("set matchers"), "{words}");
+    }
 
     #[test]
     fn a_poll_fails_where_no_node_can_be_written_and_not_where_one_refuses() {

@@ -8,9 +8,14 @@ fn secs(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
+fn series(label: &str, matchers: &[(&str, &str)]) -> ExporterSeries {
+    let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+    ExporterSeries::new(label, &matchers.iter().map(owned).collect()).expect("names of labels")
+}
+
 #[test]
 fn the_queries_are_those_of_the_rules() {
-    let found = queries(secs(3600), secs(60), "instance", true).expect("queries");
+    let found = queries(secs(3600), secs(60), &series("instance", &[]), true).expect("queries");
     let cpu = "1000 * sum by (instance) (rate(node_cpu_seconds_total{mode!~\"idle|iowait\"}[120s]))";
     let memory = "max by (instance) (node_memory_MemTotal_bytes - node_memory_MemAvailable_bytes)";
     let expected = [
@@ -25,18 +30,28 @@ fn the_queries_are_those_of_the_rules() {
                  [120s])))[3600s:60s]) and (count by (instance) (node_memory_MemTotal_bytes) == 1)"
             ),
         ),
+        (
+            Statistic::Exporters,
+            "count by (instance) (node_memory_MemTotal_bytes) > 1 \
+             or count by (instance) (node_cpu_seconds_total{cpu=\"0\",mode=\"idle\"}) > 1"
+                .to_owned(),
+        ),
         (Statistic::CpuForecast, format!("predict_linear(({cpu})[3600s:60s], 60)")),
         (Statistic::MemoryForecast, format!("predict_linear(({memory})[3600s:60s], 60)")),
     ];
     assert_eq!(found, expected);
-    assert_eq!(queries(secs(3600), secs(60), "instance", false).expect("queries"), expected[..5]);
+    assert_eq!(queries(secs(3600), secs(60), &series("instance", &[]), false).expect("queries"), expected[..6]);
 }
 
 #[test]
 fn a_rate_is_over_two_minutes_or_the_whole_step() {
-    let all = queries(secs(86_400), secs(600), "node", true).expect("queries");
+    let all = queries(secs(86_400), secs(600), &series("node", &[]), true).expect("queries");
     for (statistic, query) in all {
-        assert!(query.contains("[86400s:600s]") && query.contains("by (node)"), "{query}");
+        assert!(query.contains("by (node)"), "{query}");
+        if statistic == Statistic::Exporters {
+            continue;
+        }
+        assert!(query.contains("[86400s:600s]"), "{query}");
         assert!(!query.contains("[120s]") && !query.contains("instance"), "{query}");
         let is_memory = format!("{statistic:?}").starts_with("Memory");
         assert_eq!(query.contains("[600s]"), !is_memory, "{query}");
@@ -44,25 +59,14 @@ fn a_rate_is_over_two_minutes_or_the_whole_step() {
     }
 }
 
-#[rstest]
-#[case("")]
-#[case("a-b")]
-#[case("1a")]
-#[case("a b")]
-#[case("a\n")]
-#[case("a) or vector(1")]
-#[case("é")]
-#[case("\"a\"")]
-fn what_is_no_label_gives_no_query(#[case] label: &str) {
-    assert_eq!(queries(secs(3600), secs(60), label, true), Err(QueryError::Label));
-}
-
-#[rstest]
-#[case("node")]
-#[case("_")]
-#[case("Kubernetes_Node_1")]
-fn names_of_labels_do(#[case] label: &str) {
-    assert!(queries(secs(3600), secs(60), label, true).is_ok());
+#[test]
+fn each_selector_has_the_matchers() {
+    let some = series("instance", &[("cluster", "east"), ("job", "node")]);
+    for (statistic, query) in queries(secs(3600), secs(60), &some, true).expect("queries") {
+        let metrics = query.matches("node_cpu").count() + query.matches("node_memory").count();
+        let matched = query.matches(r#"cluster="east",job="node"}"#).count();
+        assert!(metrics > 0 && metrics == matched, "{statistic:?}: {query}");
+    }
 }
 
 #[rstest]
@@ -76,7 +80,7 @@ fn names_of_labels_do(#[case] label: &str) {
 #[case(86_460, secs(60), Some(QueryError::Window))]
 #[case(u64::MAX, secs(u64::MAX), Some(QueryError::Window))]
 fn windows_have_some_steps(#[case] window: u64, #[case] step: Duration, #[case] expected: Option<QueryError>) {
-    assert_eq!(queries(secs(window), step, "node", false).err(), expected);
+    assert_eq!(queries(secs(window), step, &series("node", &[]), false).err(), expected);
 }
 
 #[test]
