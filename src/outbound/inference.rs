@@ -1,4 +1,4 @@
-//! Predicted power of nodes, from a server with the V2 inference protocol (KServe, MLServer, Triton).
+//! Predicted power of nodes, from a server with the V2 inference protocol (KServe, MLServer, OpenVINO, Triton).
 
 use std::fmt;
 
@@ -313,7 +313,7 @@ fn select(outputs: Items<InferenceOutput, MAX_OUTPUTS>, name: Option<&str>) -> R
     let of_name: Vec<usize> =
         (0..kept.len()).filter(|at| kept.get(*at).is_some_and(|one| one.name == wanted)).collect();
     let names = || {
-        let plain: Vec<&str> = kept.iter().map(|one| one.name.as_str()).filter(|name| is_plain_name(name)).collect();
+        let plain: Vec<&str> = kept.iter().map(|one| one.name.as_str()).filter(|name| is_shown(name)).collect();
         if plain.is_empty() { "without a name that can be shown".to_owned() } else { plain.join(", ") }
     };
     match (of_name.as_slice(), name) {
@@ -333,6 +333,11 @@ fn select(outputs: Items<InferenceOutput, MAX_OUTPUTS>, name: Option<&str>) -> R
             Err(ValueError::Ambiguous(format!("the model has {} outputs of the name {wanted}", several.len())))
         }
     }
+}
+
+/// Whether the name of an output may be shown. Those of TensorFlow have a colon, such as `dense/BiasAdd:0`.
+fn is_shown(name: &str) -> bool {
+    !name.contains("://") && is_plain_name(&name.replace(':', "_"))
 }
 
 /// Predictions to find in an answer.
@@ -357,8 +362,16 @@ pub fn watts(
             let words = format!("the server answers {status}: it has no model of this name and version");
             return Err(ValueError::NotFound(words));
         }
-        // MLServer answers 500 if the model fails on its input.
+        StatusCode::NOT_IMPLEMENTED => {
+            let words = format!(
+                "the server answers {status}: KServe's own server has no versions; remove /versions/VERSION from the \
+                 address"
+            );
+            return Err(ValueError::NotFound(words));
+        }
+        // MLServer answers 500 if the model fails on its input, and OpenVINO 412 if it cannot be reshaped for it.
         StatusCode::BAD_REQUEST
+        | StatusCode::PRECONDITION_FAILED
         | StatusCode::PAYLOAD_TOO_LARGE
         | StatusCode::UNPROCESSABLE_ENTITY
         | StatusCode::INTERNAL_SERVER_ERROR => {

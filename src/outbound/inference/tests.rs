@@ -111,6 +111,33 @@ fn a_model_with_other_inputs_has_words(#[case] inputs: Value, #[case] words: &st
     assert_eq!(layout(&inputs).unwrap_err().to_string(), words);
 }
 
+/// OpenVINO Model Server, whose documentation is followed here: a fixed batch is in the shape, a dynamic one is -1, names
+/// are those of the model, and what a model cannot take is refused with 400 or, where it is reshaped, with 412.
+#[test]
+fn openvino_describes_fixed_and_dynamic_batches() {
+    let described = |shape: Value| {
+        let tensor = |name: &str, shape: Value| json!({"name": name, "datatype": "FP32", "shape": shape});
+        let body = json!({"name": "power", "versions": ["1"], "platform": "OpenVINO",
+            "inputs": [tensor("serving_default_x:0", shape)], "outputs": [tensor("dense/BiasAdd:0", json!([-1, 1]))]});
+        InputLayout::parse(StatusCode::OK, body.to_string().as_bytes()).unwrap()
+    };
+    for (shape, most, sent) in [(json!([1, 3]), 1, 1), (json!([8, 3]), 8, 8), (json!([-1, 3]), MAX_ROWS, 2)] {
+        let layout = described(shape.clone());
+        assert_eq!((layout.max_rows(), layout.sent_rows(2.min(most))), (most, sent), "{shape}");
+        let body: Value = serde_json::from_slice(&request(&[ROW], &layout).unwrap()).unwrap();
+        assert_eq!(body["inputs"][0]["name"], "serving_default_x:0");
+    }
+    let answer = json!({"model_name": "power", "model_version": "1", "outputs": [
+        {"name": "dense/BiasAdd:0", "shape": [2, 1], "datatype": "FP32", "data": [120.0, 100.5]}]});
+    let found = watts(StatusCode::OK, answer.to_string().as_bytes(), ExpectedOutput { name: None, rows: 2 });
+    assert_eq!(found, Ok(vec![Ok(120.0), Ok(100.5)]));
+    for status in [StatusCode::BAD_REQUEST, StatusCode::PRECONDITION_FAILED] {
+        let refused = br#"{"error": "Invalid input batch size - Expected: 8; Actual: 2"}"#;
+        let found = watts(status, refused, ExpectedOutput { name: None, rows: 2 });
+        assert!(matches!(found, Err(ValueError::Rejected(_))), "{found:?}");
+    }
+}
+
 #[rstest]
 #[case(404, "")]
 #[case(403, r#"{"inputs": [{"name": "x"}]}"#)]
@@ -150,6 +177,11 @@ const NO_POWER: &str = "the model has 2 outputs (mean, std), none of them named 
     json!([{"data": [120]}, {"data": [4]}]), None,
     Err("the model has 2 outputs (without a name that can be shown), none of them named power: set output to the \
          name of the one with the power")
+)]
+#[case(
+    json!([{"name": "dense/BiasAdd:0", "data": [120]}, {"name": "http://hunter2", "data": [4]}]), None,
+    Err("the model has 2 outputs (dense/BiasAdd:0), none of them named power: set output to the name of the one with \
+         the power")
 )]
 #[case(
     json!([{"name": "power", "data": [120]}, {"name": "power", "data": [4]}]), None,
@@ -228,6 +260,12 @@ const REFUSED: &str = "the server answers 400 Bad Request: check that the model 
 #[case(404, "hunter2", "the server answers 404 Not Found: it has no model of this name and version")]
 #[case(400, "{}", REFUSED)]
 #[case(500, "hunter2", "the server answers 500 Internal Server Error: check that the model takes")]
+#[case(412, "{}", "the server answers 412 Precondition Failed: check that the model takes")]
+#[case(
+    501,
+    "hunter2",
+    "the server answers 501 Not Implemented: KServe's own server has no versions; remove /versions/"
+)]
 #[case(503, "hunter2", "the server answers 503 Service Unavailable")]
 #[case(200, "<html>hunter2", "the answer is no JSON document: error at line 1, column 1")]
 #[case(200, r#"{"outputs": [{"data": [hunter2]}]}"#, "the answer is no JSON document: error at line 1, column 24")]
