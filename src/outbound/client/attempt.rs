@@ -216,18 +216,4 @@ pub fn host(url: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use rstest::rstest;
-
-    use super::*;
-
-    #[rstest]
-    #[case("https://10.0.0.1", "10.0.0.1:443")]
-    #[case("https://10.0.0.1:443/redfish/v1", "10.0.0.1:443")]
-    #[case("http://BMC.example:8000/", "bmc.example:8000")]
-    #[case("https://[fd00::1]", "[fd00::1]:443")]
-    #[case("no address", "no address")]
-    fn a_machine_has_one_name(#[case] url: &str, #[case] name: &str) {
-        assert_eq!(host(url), name);
-    }
-}
+mod tests;
