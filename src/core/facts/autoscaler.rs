@@ -105,6 +105,18 @@ impl Controls {
     }
 }
 
+impl Controls {
+    /// Whether the autoscaler writes this resource of a container, whichever it is.
+    pub fn holds_any(&self, resource: &str) -> bool {
+        let holds = |container: &str| self.holds(&format!("{container}/{resource}"));
+        match self {
+            Self::Nothing | Self::Replicas => false,
+            // `*` also stands for the containers without a policy.
+            Self::Resources(policies) => holds("*") || policies.iter().any(|policy| holds(&policy.container_name)),
+        }
+    }
+}
+
 fn target(target: &ForeignTarget) -> TargetRef {
     TargetRef {
         api_version: texts::name(target.api_version.as_deref().unwrap_or("apps/v1")),
@@ -189,6 +201,18 @@ mod tests {
         let all = ["app/cpu", "app/memory", "replicas", "placement"];
         let holds: Vec<&str> = all.into_iter().filter(|one| scaler.controls.holds(one)).collect();
         assert_eq!(holds, held);
+    }
+
+    #[rstest]
+    #[case(json!([]), true)]
+    #[case(json!([{"containerName": "*", "mode": "Off"}]), false)]
+    #[case(json!([{"containerName": "app", "mode": "Off"}]), true)]
+    #[case(json!([{"containerName": "app"}, {"containerName": "*", "mode": "Off"}]), true)]
+    #[case(json!([{"containerName": "app", "controlledResources": ["cpu"]}, {"containerName": "*", "mode": "Off"}]), false)]
+    fn a_vertical_autoscaler_holds_the_memory_of_a_container(#[case] policies: Value, #[case] held: bool) {
+        let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"});
+        let scaler = vertical(json!({"targetRef": target, "resourcePolicy": {"containerPolicies": policies}}));
+        assert_eq!(scaler.controls.holds_any("memory"), held);
     }
 
     #[test]

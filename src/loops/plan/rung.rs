@@ -77,6 +77,21 @@ pub fn dimension(rung: &Rung) -> String {
     "replicas".into()
 }
 
+/// Path of the resources of a container in a pod template; None stands for any index or part.
+const TEMPLATE_RESOURCES: [Option<&str>; 7] =
+    [Some("spec"), Some("template"), Some("spec"), Some("containers"), None, Some("resources"), None];
+
+/// Whether a patch of this path changes this resource of a container in the pod template. A path has the container's
+/// index, and that of the target changes when somebody adds or removes a container; so each index counts for each
+/// container.
+pub fn contains_resource(path: &str, resource: &str) -> bool {
+    let parts: Vec<&str> = path.split('.').collect();
+    let whole = TEMPLATE_RESOURCES.into_iter().chain([Some(resource)]);
+    parts.len() <= TEMPLATE_RESOURCES.len() + 1
+        && parts.iter().zip(whole).all(|(part, expected)| expected.is_none_or(|expected| expected == *part))
+        && parts.get(TEMPLATE_RESOURCES.len() - 1).is_none_or(|part| matches!(*part, "requests" | "limits"))
+}
+
 /// Returns what of the target is read for the rung. Rungs with the same text share one read.
 pub fn reading(rung: &Rung) -> String {
     let dimension = dimension(rung);

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use crate::rung;
 use ganglion_api::closed_loop::{ClosedLoopSpec, LoopMode, TargetRef};
-use ganglion_core::facts::{AutoscalerFact, AutoscalerKind, Uid};
+use ganglion_core::facts::{AutoscalerFact, AutoscalerKind, Controls, Uid};
 
 /// Something that acts on a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,9 +72,15 @@ impl Claimant {
             // The age of an autoscaler does not matter.
             created: Timestamp::UNIX_EPOCH,
             target: fact.target.clone(),
-            dimensions: dimensions.iter().filter(|one| fact.controls.holds(one)).cloned().collect(),
+            dimensions: dimensions.iter().filter(|one| holds(&fact.controls, one)).cloned().collect(),
         }
     }
+}
+
+/// Whether an autoscaler writes this dimension, or a part of it.
+fn holds(controls: &Controls, dimension: &str) -> bool {
+    let has_resource = |resource: &&str| rung::contains_resource(dimension, resource) && controls.holds_any(resource);
+    controls.holds(dimension) || ["cpu", "memory"].iter().any(has_resource)
 }
 
 /// Reason why a loop may not act.
@@ -120,10 +126,16 @@ pub fn find(me: &Claimant, others: &[Claimant]) -> Option<Conflict> {
     })
 }
 
-/// Whether both are the same dimension, or one is a path within the other.
+/// Whether both are the same dimension, or one is a part of the other.
 fn overlap(one: &str, other: &str) -> bool {
-    let contains = |outer: &str, inner: &str| inner.strip_prefix(outer).is_some_and(|rest| rest.starts_with('.'));
     one == other || contains(one, other) || contains(other, one)
+}
+
+/// Whether the outer one is a path, and the inner one a path within it, or a resource of a container within it.
+fn contains(outer: &str, inner: &str) -> bool {
+    let is_path = inner.strip_prefix(outer).is_some_and(|rest| rest.starts_with('.'));
+    let resource = inner.split_once('/').filter(|(container, _)| !container.contains('.'));
+    is_path || resource.is_some_and(|(_, resource)| rung::contains_resource(outer, resource))
 }
 
 fn order(claimant: &Claimant) -> (ClaimantKind, Timestamp, &str, &Uid) {

@@ -8,6 +8,8 @@ use serde_json::{Value, json};
 use crate::tests::bench::{at, demo, seconds, spec};
 use crate::validate::chain::{ChainError, LoopLink, check, overlap};
 use crate::validate::conflict::{Claimant, ClaimantKind, dimensions, find};
+use ganglion_api::foreign::VerticalPodAutoscaler;
+use ganglion_core::facts::VpaFact;
 
 fn loops(links: &[(&str, Option<&str>)]) -> BTreeMap<String, LoopLink> {
     let link = |tunes: &Option<&str>| LoopLink { tunes: tunes.map(Into::into), ..LoopLink::default() };
@@ -123,6 +125,52 @@ fn a_patch_of_replicas_conflicts_as_a_scale_does() {
         "ladder": [{"patch": {"path": "spec.replicas", "by": "1", "min": "1", "max": "9"}}]}]);
     this.actions = serde_json::from_value(patch).unwrap();
     assert_eq!(dimensions(&this), ["replicas"]);
+}
+
+/// Which resources of a container in the template a patch of this path changes.
+#[rstest]
+#[case("spec.template", &["cpu", "memory"])]
+#[case("spec.template.spec.containers", &["cpu", "memory"])]
+#[case("spec.template.spec.containers.3", &["cpu", "memory"])]
+#[case("spec.template.spec.containers.3.resources", &["cpu", "memory"])]
+#[case("spec.template.spec.containers.0.resources.requests", &["cpu", "memory"])]
+#[case("spec.template.spec.containers.0.resources.requests.memory", &["memory"])]
+#[case("spec.template.spec.containers.0.resources.limits.cpu", &["cpu"])]
+#[case("spec.template.spec.containers.0.resources.claims", &[])]
+#[case("spec.template.spec.containers.0.resources.limits.memory.x", &[])]
+#[case("spec.template.spec.containers.0.image", &[])]
+#[case("spec.template.spec.initContainers.0.resources.requests.memory", &[])]
+#[case("spec.template.metadata", &[])]
+#[case("spec.rate", &[])]
+fn a_patch_of_resources_in_the_template_conflicts_as_a_resize_does(#[case] path: &str, #[case] changed: &[&str]) {
+    let mut this = demo(json!({}));
+    let patch = json!([{"when": {"metric": "cpu", "side": "Low"}, "ladder": [{"patch": {"path": path, "to": "1"}}]}]);
+    this.actions = serde_json::from_value(patch).unwrap();
+    let all = dimensions(&this);
+    let named: Vec<&str> = all.iter().map(String::as_str).collect();
+    let patching = |second| claimant(ClaimantKind::ClosedLoop, "patching", second, &named);
+    for resource in ["cpu", "memory"] {
+        let is_changed = changed.contains(&resource);
+        let resizing = |second| claimant(ClaimantKind::ClosedLoop, "resizing", second, &[&format!("app/{resource}")]);
+        assert_eq!(find(&patching(1), &[resizing(0)]).is_some(), is_changed, "{path} {resource}");
+        assert_eq!(find(&resizing(1), &[patching(0)]).is_some(), is_changed, "{path} {resource}");
+        let policies = json!([{"containerName": "*", "controlledResources": [resource]}]);
+        let vertical: VerticalPodAutoscaler = serde_json::from_value(json!({
+            "apiVersion": "autoscaling.k8s.io/v1", "kind": "VerticalPodAutoscaler", "metadata": {"name": "vpa"},
+            "spec": {"targetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+                "resourcePolicy": {"containerPolicies": policies}},
+        }))
+        .unwrap();
+        let vertical = Claimant::autoscaler(&VpaFact::from(vertical).0, &all);
+        assert_eq!(find(&patching(0), &[vertical]).is_some(), is_changed, "{path} {resource}");
+    }
+}
+
+#[test]
+fn patches_of_two_containers_do_not_conflict() {
+    let path = |index| format!("spec.template.spec.containers.{index}.resources.requests.memory");
+    let patching = |name, index| claimant(ClaimantKind::ClosedLoop, name, index, &[&path(index)]);
+    assert_eq!(find(&patching("second", 1), &[patching("first", 0)]), None);
 }
 
 #[test]
