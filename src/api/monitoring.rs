@@ -134,6 +134,11 @@ pub struct Reading {
     /// Time from which its age counts, by the operator's clock: arrival of the sample, start of the query, or for the
     /// source `resource` the time that metrics.k8s.io reports.
     pub at: MicroTime,
+    /// When the value was measured, if that does not say how old it may be: for the source `nodeConfig` the `sampledAt`
+    /// of the node, or the oldest one. A value that was measured before the last action took effect leads to no further
+    /// action. Unset: `at`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measured_at: Option<MicroTime>,
     /// Value if the pods that are not measured, or not ready yet, use nothing. The alarm `High` is raised and cleared
     /// by it. Unset: all pods are measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]

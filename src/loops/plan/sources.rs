@@ -57,7 +57,7 @@ pub fn node_value<'a>(
         match node.status {
             None => problems.push((node.name, "it has no NodeConfig".to_owned())),
             Some(status) => match fresh(Some(status), source.field, now) {
-                Ok(value) => values.push(value),
+                Ok(value) => values.push((value, sampled_at(status, source))),
                 Err(problem) => problems.push((node.name, problem)),
             },
         }
@@ -65,17 +65,29 @@ pub fn node_value<'a>(
     let (count, field) = (values.len() as f64, source.field.as_str());
     let of = source.of.unwrap_or_default();
     let first = problems.iter().min();
-    let value = match (of, first) {
+    let times = || values.iter().filter_map(|(_, at)| *at);
+    let numbers = || values.iter().map(|(value, _)| *value);
+    let (value, measured) = match (of, first) {
         (_, None) if values.is_empty() => return Err(no_node_message(source)),
-        (NodeAggregate::Count, _) => count,
+        (NodeAggregate::Count, _) => (count, times().min()),
         (NodeAggregate::Sum, Some((name, problem))) => return Err(format!("{field} of node {name}: {problem}")),
         (_, Some((name, problem))) if values.is_empty() => return Err(format!("{field} of node {name}: {problem}")),
-        (NodeAggregate::Sum, None) => values.iter().sum(),
-        (NodeAggregate::Mean, _) => values.iter().sum::<f64>() / count,
-        (NodeAggregate::Max, _) => values.iter().copied().fold(f64::NEG_INFINITY, f64::max),
-        (NodeAggregate::Min, _) => values.iter().copied().fold(f64::INFINITY, f64::min),
+        (NodeAggregate::Sum, None) => (numbers().sum(), times().min()),
+        (NodeAggregate::Mean, _) => (numbers().sum::<f64>() / count, times().min()),
+        (NodeAggregate::Max, _) => extreme(values.iter().max_by(|one, other| one.0.total_cmp(&other.0))),
+        (NodeAggregate::Min, _) => extreme(values.iter().min_by(|one, other| one.0.total_cmp(&other.0))),
     };
-    Ok(number_text(value).0.into())
+    Ok(SourceValue { measured, ..SourceValue::from(number_text(value).0) })
+}
+
+/// When the value of the node was measured. A later measurement that differs by less than the deadband is not written
+/// before the heartbeat, so the value counts as measured at this time until then.
+fn sampled_at(status: &NodeConfigStatus, source: &NodeConfigField) -> Option<Timestamp> {
+    status.reading(source.field)?.sampled_at.as_ref().map(|at| at.0)
+}
+
+fn extreme(value: Option<&(f64, Option<Timestamp>)>) -> (f64, Option<Timestamp>) {
+    value.copied().unwrap_or((0.0, None))
 }
 
 /// Message if the source selects no node.
@@ -238,7 +250,7 @@ pub fn pod_usage(source: &ResourceUse, used: &PodMetricsList, pods: &PodList, no
         let most = requests.into_iter().collect::<Option<Vec<f64>>>().map(|requests| with(requests).max(value));
         ValueRange { least: with(vec![0.0; missing]).to_string(), most: most.map(|most| most.to_string()) }
     });
-    Ok(SourceValue { value: value.to_string(), at: oldest, range })
+    Ok(SourceValue { at: oldest, range, ..SourceValue::from(value.to_string()) })
 }
 
 fn aggregated(of: Aggregate, values: &[f64]) -> f64 {
@@ -392,6 +404,31 @@ mod node_tests {
             status: *status,
         });
         node_value(&source, nodes, Timestamp::UNIX_EPOCH).map(|found| found.value)
+    }
+
+    /// One measurement serves one action: the oldest one of an aggregate, and that of the node with the extreme value.
+    #[rstest]
+    #[case("Mean", 10)]
+    #[case("Sum", 10)]
+    #[case("Count", 10)]
+    #[case("Max", 20)]
+    #[case("Min", 30)]
+    fn a_value_was_measured_when_its_nodes_were(#[case] of: &str, #[case] second: i64) {
+        let source = json!({"nodeSelector": {}, "field": "cpu", "of": of});
+        let source: NodeConfigField = serde_json::from_value(source).unwrap();
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let statuses = [(10, "50"), (20, "90"), (30, "10")].map(|(second, value)| -> NodeConfigStatus {
+            let reading = json!({"value": value, "sampledAt": at(second).to_string()});
+            serde_json::from_value(json!({"validUntil": "2026-01-01T00:00:00Z", "cpu": reading})).unwrap()
+        });
+        let labels = BTreeMap::new();
+        let names = ["a", "b", "c"];
+        let nodes = names.iter().zip(&statuses).map(|(name, status)| SelectableNode {
+            name: (*name).into(),
+            labels: &labels,
+            status: Some(status),
+        });
+        assert_eq!(node_value(&source, nodes, at(40)).unwrap().measured, Some(at(second)));
     }
 
     #[rstest]

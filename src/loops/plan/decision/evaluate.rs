@@ -277,7 +277,7 @@ fn check_measured(alarm: &AlarmState, input: DecisionInput) -> Result<(), AlarmR
 fn measured_at<'a>(alarm: &AlarmState, input: DecisionInput<'a>) -> Option<&'a MicroTime> {
     let mut values = input.monitoring.values.iter();
     match values.find(|reading| reading.metric == alarm.metric) {
-        Some(reading) if !alarm.unknown => Some(&reading.at),
+        Some(reading) if !alarm.unknown => Some(reading.measured_at.as_ref().unwrap_or(&reading.at)),
         Some(_) | None => input.monitoring.received.as_ref(),
     }
 }

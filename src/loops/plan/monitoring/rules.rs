@@ -44,6 +44,8 @@ pub struct SourceValue {
     pub value: String,
     /// Time from which its age counts, see [`super::source_rule::MeasuredAt`]. Default: now.
     pub at: Option<Timestamp>,
+    /// Time of the measurement, if its age counts from another time.
+    pub measured: Option<Timestamp>,
     /// Range of the value if some pods are not measured.
     pub range: Option<ValueRange>,
 }
@@ -58,7 +60,7 @@ pub struct ValueRange {
 
 impl From<String> for SourceValue {
     fn from(value: String) -> Self {
-        Self { value, at: None, range: None }
+        Self { value, at: None, measured: None, range: None }
     }
 }
 

@@ -23,7 +23,8 @@ pub enum SourceKind {
     Loop,
 }
 
-/// Time from which the age of a value counts. A value of the same time is the same measurement.
+/// Time from which the age of a value counts. Unless a source reports it, a value of the same time is the same
+/// measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MeasuredAt {
     /// Arrival of the sample: the sender's clock orders its samples, and is not trusted otherwise.
@@ -32,6 +33,9 @@ pub enum MeasuredAt {
     Query,
     /// Time that the source reports, at most the current time.
     Reported,
+    /// Start of the query: until then, the source says that the value is valid. It reports the time of the measurement
+    /// as well, and does not write a measurement that differs little from the one before.
+    Confirmed,
 }
 
 impl MeasuredAt {
@@ -39,7 +43,7 @@ impl MeasuredAt {
     fn time(self) -> &'static str {
         match self {
             Self::Arrival => "the arrival of the sample",
-            Self::Query => "the start of the query",
+            Self::Query | Self::Confirmed => "the start of the query",
             Self::Reported => "the oldest measurement",
         }
     }
@@ -50,6 +54,7 @@ impl MeasuredAt {
             Self::Arrival => "each sample with a later time",
             Self::Query => "each answer",
             Self::Reported => "a later measurement",
+            Self::Confirmed => "a later `sampledAt`",
         }
     }
 }
@@ -110,7 +115,7 @@ pub const SOURCE_RULES: [SourceRule; 7] = [
         kind: SourceKind::NodeConfig,
         name: "nodeConfig",
         partial: "Sum: a node has no fresh value; others: no node has one",
-        measured_at: MeasuredAt::Query,
+        measured_at: MeasuredAt::Confirmed,
         own_pace: false,
     },
     SourceRule {

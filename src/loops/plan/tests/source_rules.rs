@@ -71,7 +71,9 @@ fn raising(rule: SourceRule) -> Loop {
 /// Value that a source has served.
 #[derive(Default)]
 struct ServedValue {
-    /// Time of the last value, as the rule counts it.
+    /// Time from which the age of the last value counts.
+    counts_from: Option<Timestamp>,
+    /// Time of its measurement.
     measured: Option<Timestamp>,
     /// It has failed since.
     has_failed: bool,
@@ -86,8 +88,14 @@ fn apply(this: &mut Loop, rule: SourceRule, served: &mut ServedValue, now: Times
         // The clock of the sender is wrong; a sample that is sent twice is refused.
         (MeasuredAt::Arrival, SourceEvent::Repeat) => None,
         (MeasuredAt::Arrival | MeasuredAt::Query, _) => Some(now),
-        (MeasuredAt::Reported, SourceEvent::Value(seconds)) => Some(now - SignedDuration::from_secs(seconds)),
-        (MeasuredAt::Reported, SourceEvent::Repeat) => served.measured,
+        (MeasuredAt::Reported | MeasuredAt::Confirmed, SourceEvent::Value(seconds)) => {
+            Some(now - SignedDuration::from_secs(seconds))
+        }
+        (MeasuredAt::Reported | MeasuredAt::Confirmed, SourceEvent::Repeat) => served.measured,
+    };
+    let counts_from = match rule.measured_at {
+        MeasuredAt::Confirmed => measured.map(|_| now),
+        MeasuredAt::Arrival | MeasuredAt::Query | MeasuredAt::Reported => measured,
     };
     let slow = now - SignedDuration::from_secs(40);
     let measurement = match (rule.measured_at, event, measured) {
@@ -95,7 +103,11 @@ fn apply(this: &mut Loop, rule: SourceRule, served: &mut ServedValue, now: Times
         (MeasuredAt::Arrival, _, Some(_)) => Some(rules.pushed(&sample(slow, &[("load", "90")]), now)),
         (MeasuredAt::Arrival, _, None) => Some(rules.pushed(&sample(slow, &[]), now)),
         (_, _, measured) => {
-            let value = measured.map(|at| SourceValue { at: Some(at), ..SourceValue::from("90".to_owned()) });
+            let value = measured.map(|measured| SourceValue {
+                at: counts_from,
+                measured: (counts_from != Some(measured)).then_some(measured),
+                ..SourceValue::from("90".to_owned())
+            });
             let result = value.ok_or_else(|| "the server answers 503".to_owned());
             Some(Measurement { values: [("load".to_owned(), result)].into(), ..Measurement::default() })
         }
@@ -103,7 +115,9 @@ fn apply(this: &mut Loop, rule: SourceRule, served: &mut ServedValue, now: Times
     let is_failure = matches!(event, SourceEvent::Failure);
     if measurement.is_some() {
         served.has_failed = is_failure;
-        served.measured = if is_failure { served.measured } else { measured };
+        if !is_failure {
+            (served.counts_from, served.measured) = (counts_from, measured);
+        }
     }
     let trigger = measurement.as_ref().map_or(ObserveTrigger::Time, ObserveTrigger::Measured);
     this.hop(&children, &rules, trigger, now, None);
@@ -121,7 +135,7 @@ proptest! {
             second += pause;
             let (now, effects) = (at(second), this.effects.len());
             apply(&mut this, rule, &mut served, now, event);
-            let is_fresh = served.measured.is_some_and(|measured| now.duration_since(measured) <= age);
+            let is_fresh = served.counts_from.is_some_and(|from| now.duration_since(from) <= age);
             prop_assert_eq!(this.monitoring.unknown.is_empty(), is_fresh, "{:?} at {}", rule.kind, second);
             let holds = |kind| conditions::find(&this.monitoring.conditions, kind).unwrap().status == "True";
             prop_assert_eq!(holds(DATA_AVAILABLE), is_fresh, "it follows the age, not single answers");
