@@ -1,5 +1,9 @@
-//! Discovery: the plural of a kind, whether it has a scale subresource, and whether the API server serves a subresource
-//! that older versions lack. Answers are cached: five minutes, and [`MISSING_HOLDS`] for a kind that does not exist.
+//! Discovery: the plural of a kind, whether it has a scale subresource, the path of its number of replicas, and whether
+//! the API server serves a subresource that older versions lack. Answers are cached: five minutes, and
+//! [`MISSING_HOLDS`] for a kind that does not exist.
+//!
+//! Only the CustomResourceDefinition of a kind has the path of its number of replicas: neither the lists of API
+//! versions nor the OpenAPI documents contain it. Without the permission to read the definition, the path is unknown.
 //!
 //! Users name the API version and the kind. A text that is not an API version causes no request. Answers are bounded in
 //! bytes, and kinds that do not exist cannot evict others from the cache.
@@ -22,6 +26,10 @@ const HOLDS: SignedDuration = SignedDuration::from_mins(5);
 /// Lifetime of the answer that a kind does not exist. It may be installed at any moment.
 const MISSING_HOLDS: SignedDuration = SignedDuration::from_secs(10);
 
+/// Lifetime of an answer without the definition of the kind. The API server refuses requests until it has loaded its
+/// roles.
+const UNDEFINED_HOLDS: SignedDuration = SignedDuration::from_secs(30);
+
 /// Maximum number of cached answers about kinds that exist, and of those about kinds that do not. Beyond it, the oldest
 /// is dropped.
 const MOST: usize = 256;
@@ -31,6 +39,42 @@ pub const LIST: AnswerBounds = AnswerBounds { bytes: 1 << 20, values: 1 << 16 };
 
 /// Maximum number of resources of an API version that are read.
 const RESOURCES: usize = 4096;
+
+/// Bounds of a CustomResourceDefinition. etcd stores at most 1.5 MiB; its schemas are not kept.
+pub const DEFINITION: AnswerBounds = AnswerBounds { bytes: 4 << 20, values: 1 << 18 };
+
+/// Maximum number of versions of a CustomResourceDefinition that are read.
+const VERSIONS: usize = 64;
+
+/// Fields of a CustomResourceDefinition that are used.
+#[derive(Deserialize)]
+struct Definition {
+    spec: DefinitionSpec,
+}
+
+#[derive(Deserialize)]
+struct DefinitionSpec {
+    versions: Items<DefinedVersion, VERSIONS>,
+}
+
+#[derive(Deserialize)]
+struct DefinedVersion {
+    name: String,
+    #[serde(default)]
+    subresources: Option<DefinedSubresources>,
+}
+
+#[derive(Deserialize)]
+struct DefinedSubresources {
+    #[serde(default)]
+    scale: Option<DefinedScale>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct DefinedScale {
+    spec_replicas_path: String,
+}
 
 /// Fields of an `APIResourceList` that are used.
 #[derive(Deserialize)]
@@ -55,6 +99,9 @@ pub struct DiscoveredKind {
     pub has_scale: bool,
     /// `spec.replicas` is certainly a field of this kind, so one request is enough.
     pub replicas_in_spec: bool,
+    /// Path of the number of replicas, such as `spec.replicas`; None if it is unknown, or if there is no scale
+    /// subresource.
+    pub replicas_path: Option<String>,
 }
 
 impl DiscoveredKind {
@@ -126,11 +173,19 @@ impl Discovery {
             return Ok(None);
         }
         let found = list(writer, &path).await?.and_then(|list| discovered(api_version, kind, &list));
-        match &found {
-            Some(found) => lock(&self.found).put(id, now, found.clone()),
-            None => lock(&self.missing).put(id, now, ()),
+        let Some(mut found) = found else {
+            lock(&self.missing).put(id, now, ());
+            return Ok(None);
+        };
+        let mut at = now;
+        if found.has_scale {
+            found.replicas_path = replicas_path(writer, &found).await?;
+            if found.replicas_path.is_none() {
+                at = now - (HOLDS - UNDEFINED_HOLDS);
+            }
         }
-        Ok(found)
+        lock(&self.found).put(id, at, found.clone());
+        Ok(Some(found))
     }
 
     /// Whether the API server serves this subresource, such as `pods/resize` of `v1`.
@@ -148,6 +203,27 @@ impl Discovery {
         lock(&self.subresources).put(id, now, is_served);
         Ok(is_served)
     }
+}
+
+/// Reads the path of the number of replicas from the definition of the kind. None if there is no definition, as for
+/// kinds of other API servers, or if the operator may not read it.
+async fn replicas_path(writer: &Writer, kind: &DiscoveredKind) -> Result<Option<String>, Error> {
+    let Some((group, version)) = kind.api_version.split_once('/') else { return Ok(None) };
+    let path = KindPath::of_version("apiextensions.k8s.io/v1")?;
+    let path = format!("{}/customresourcedefinitions/{}.{group}", path.as_str(), kind.plural);
+    let request = http::Request::get(path).body(Vec::new());
+    let request = request.map_err(|error| Error::Malformed(error.to_string()))?;
+    let definition: Definition = match writer.bounded(request, DEFINITION).await {
+        Ok(definition) => definition,
+        Err(Error::NotFound(_) | Error::Forbidden(_) | Error::Doubtful(_) | Error::Denied(_) | Error::Malformed(_)) => {
+            return Ok(None);
+        }
+        Err(error) => return Err(error),
+    };
+    let served = definition.spec.versions.kept.into_iter().find(|one| one.name == version);
+    let scale = served.and_then(|one| one.subresources).and_then(|subresources| subresources.scale);
+    // A JSON path without lists, such as `.spec.size`.
+    Ok(scale.and_then(|scale| Some(scale.spec_replicas_path.strip_prefix('.')?.to_owned())))
 }
 
 /// Lists the resources of an API version; None if the API server does not serve the version.
@@ -174,6 +250,7 @@ fn well_known(api_version: &str, kind: &str) -> Option<DiscoveredKind> {
         plural: plural.to_owned(),
         has_scale: true,
         replicas_in_spec: true,
+        replicas_path: Some("spec.replicas".to_owned()),
     })
 }
 
@@ -183,7 +260,13 @@ fn discovered(api_version: &str, kind: &str, list: &ServedResources) -> Option<D
     let plural = own.find(|one| one.kind == kind)?.name.clone();
     let scale = format!("{plural}/scale");
     let has_scale = resources.iter().any(|one| one.name == scale);
-    Some(DiscoveredKind { api_version: api_version.to_owned(), plural, has_scale, replicas_in_spec: false })
+    Some(DiscoveredKind {
+        api_version: api_version.to_owned(),
+        plural,
+        has_scale,
+        replicas_in_spec: false,
+        replicas_path: None,
+    })
 }
 
 #[cfg(test)]
@@ -275,6 +358,73 @@ mod tests {
         ] {
             assert_eq!(discovery.serves_at(&writer, at(second), "v1", name).await.unwrap(), expected, "{name}");
             assert_eq!(asked.load(Ordering::Relaxed), requests, "{name} {second}");
+        }
+    }
+
+    /// A writer whose API server lists a kind Cache with a scale subresource, and answers requests for its definition
+    /// like this. Also returns the paths of the requests.
+    fn with_definition(status: u16, definition: serde_json::Value) -> (Writer, Arc<Mutex<Vec<String>>>) {
+        let (service, mut handle) = mock::pair::<Request<Body>, Response<Body>>();
+        let paths = Arc::new(Mutex::new(Vec::new()));
+        let requested = Arc::clone(&paths);
+        tokio::spawn(async move {
+            let resource = |name: &str| {
+                let kind = if name.contains('/') { "Scale" } else { "Cache" };
+                json!({"name": name, "kind": kind, "namespaced": true, "singularName": "", "verbs": []})
+            };
+            let list = json!({"resources": [resource("caches"), resource("caches/scale")]});
+            while let Some((request, send)) = handle.next_request().await {
+                let path = request.uri().path().to_owned();
+                let (status, answer) =
+                    if path == "/apis/shop.example/v1" { (200, &list) } else { (status, &definition) };
+                lock(&requested).push(path);
+                let body = Body::from(answer.to_string().into_bytes());
+                send.send_response(Response::builder().status(status).body(body).unwrap());
+            }
+        });
+        let client = Client::new(service, "default");
+        (Writer::new(client, Duration::from_secs(10), CancellationToken::new(), Metrics::new()), paths)
+    }
+
+    fn definition(paths: &[(&str, Option<&str>)]) -> serde_json::Value {
+        let version = |(name, path): &(&str, Option<&str>)| match path {
+            Some(path) => json!({"name": name, "subresources": {"status": {}, "scale": {
+                "specReplicasPath": path, "statusReplicasPath": ".status.size"}}}),
+            None => json!({"name": name, "schema": {}}),
+        };
+        json!({"kind": "CustomResourceDefinition", "spec": {"versions": paths.iter().map(version).collect::<Vec<_>>()}})
+    }
+
+    #[tokio::test]
+    async fn the_path_of_the_replicas_is_that_of_the_definition() {
+        let cases: [(&[(&str, Option<&str>)], Option<&str>); 4] = [
+            (&[("v1", Some(".spec.size"))], Some("spec.size")),
+            (&[("v1beta1", Some(".spec.count")), ("v1", Some(".spec.pool.size"))], Some("spec.pool.size")),
+            (&[("v1", None), ("v2", Some(".spec.size"))], None),
+            (&[], None),
+        ];
+        for (versions, expected) in cases {
+            let (writer, paths) = with_definition(200, definition(versions));
+            let found =
+                Discovery::default().find_other(&writer, at(0), "shop.example/v1", "Cache").await.unwrap().unwrap();
+            assert_eq!((found.replicas_path.as_deref(), found.has_scale), (expected, true), "{versions:?}");
+            let last = lock(&paths).last().cloned();
+            let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/caches.shop.example";
+            assert_eq!(last.as_deref(), Some(path));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_definition_that_may_not_be_read_is_requested_again_soon() {
+        let message =
+            "User \"o\" cannot get resource \"customresourcedefinitions\" in API group \"apiextensions.k8s.io\"";
+        let refused =
+            json!({"kind": "Status", "status": "Failure", "reason": "Forbidden", "message": message, "code": 403});
+        let (writer, paths) = with_definition(403, refused);
+        let discovery = Discovery::default();
+        for (second, requests) in [(0, 2), (29, 2), (30, 4)] {
+            let found = discovery.find_other(&writer, at(second), "shop.example/v1", "Cache").await.unwrap().unwrap();
+            assert_eq!((found.replicas_path, lock(&paths).len()), (None, requests), "{second}");
         }
     }
 

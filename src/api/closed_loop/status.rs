@@ -44,6 +44,11 @@ pub struct ClosedLoopStatus {
     #[schemars(length(max = 16))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub owners: Vec<SeenOwner>,
+    /// Path of the number of replicas in the target, such as `spec.size`, if it is not `spec.replicas`: the CRD of the
+    /// kind, or a write of the scale subresource, names it. A rung that patches this path changes replicas.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1024))]
+    pub replicas_path: Option<String>,
 }
 
 /// Manager that applied a field of the target.

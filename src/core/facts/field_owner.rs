@@ -130,6 +130,25 @@ impl<'a> FieldPath<'a> {
     }
 }
 
+/// Path of the number of replicas, such as `spec.size`, as writes of the scale subresource show it: the API server
+/// records each with the field of the object that it changed. None: nobody has scaled the object yet.
+pub fn scaled_path(meta: &ObjectMeta) -> Option<String> {
+    let entries = meta.managed_fields.as_deref().unwrap_or_default();
+    entries.iter().filter(|entry| entry.subresource.as_deref() == Some("scale")).find_map(only_field)
+}
+
+/// Path of the only field that the manager of the entry has.
+fn only_field(entry: &ManagedFieldsEntry) -> Option<String> {
+    let (mut path, mut fields) = (Vec::new(), &entry.fields_v1.as_ref()?.0);
+    while !is_empty(fields) {
+        let mut members = fields.as_object()?.iter().filter(|(key, _)| *key != ".");
+        let (key, inner) = members.next().filter(|_| members.next().is_none())?;
+        path.push(key.strip_prefix("f:")?);
+        fields = inner;
+    }
+    (path.first() == Some(&"spec") && path.len() > 1).then(|| path.join("."))
+}
+
 /// Whether this manager has applied the object after this time, and thus has left out what it no longer owns. Fields
 /// that another manager takes over do not change the time.
 pub fn has_applied_since(meta: &ObjectMeta, manager: &str, since: Timestamp) -> bool {
@@ -262,6 +281,27 @@ mod tests {
         assert_eq!(found.as_ref().map(|found| found.manager.as_str()), owner);
         let deployment = Deployment { metadata: meta, ..Deployment::default() };
         assert_eq!(DeploymentFact::from(deployment).scale.owned_by, found);
+    }
+
+    #[rstest]
+    #[case("scale", json!({"f:spec": {"f:size": {}}}), Some("spec.size"))]
+    #[case("scale", json!({"f:spec": {"f:pool": {".": {}, "f:size": {}}}}), Some("spec.pool.size"))]
+    #[case("scale", json!({"f:spec": {"f:size": {}, "f:rate": {}}}), None)]
+    #[case("scale", json!({"f:spec": {}}), None)]
+    #[case("scale", json!({"f:status": {"f:size": {}}}), None)]
+    #[case("scale", json!({}), None)]
+    #[case("scale", json!("spec"), None)]
+    #[case("status", json!({"f:spec": {"f:size": {}}}), None)]
+    fn a_write_of_the_scale_shows_the_path_of_the_replicas(
+        #[case] subresource: &str,
+        #[case] fields: Value,
+        #[case] path: Option<&str>,
+    ) {
+        let scaled =
+            ManagedFieldsEntry { subresource: Some(subresource.to_owned()), ..entry("hpa", "Update", &fields) };
+        let other = entry("flux", "Apply", &json!({"f:spec": {"f:rate": {}}}));
+        let meta = ObjectMeta { managed_fields: Some(vec![other, scaled]), ..ObjectMeta::default() };
+        assert_eq!(scaled_path(&meta).as_deref(), path);
     }
 
     #[test]

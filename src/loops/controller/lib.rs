@@ -8,3 +8,6 @@ pub mod execution;
 pub mod monitoring;
 mod status_cache;
 pub mod target;
+
+#[cfg(test)]
+mod tests;

@@ -57,13 +57,22 @@ fn ratio(factor: Option<&Number>) -> Direction {
         .map_or(Direction::Neither, |factor| sign(factor - 1.0))
 }
 
+/// Path of the number of replicas in built-in kinds, and the usual one in others.
+pub const REPLICAS_PATH: &str = "spec.replicas";
+
 /// Returns the field or quantity that the rung changes. Two rungs of the same dimension can undo each other.
 pub fn dimension(rung: &Rung) -> String {
+    dimension_on(rung, None)
+}
+
+/// Returns the dimension on a target whose number of replicas is at this path, if it is known.
+pub fn dimension_on(rung: &Rung, replicas_path: Option<&str>) -> String {
     if let Some(resize) = &rung.resize {
         return format!("{}/{}", resize.container, resize.resource.as_str());
     }
     if let Some(patch) = &rung.patch {
-        return if patch.path == "spec.replicas" { "replicas".into() } else { patch.path.clone() };
+        let is_replicas = patch.path == replicas_path.unwrap_or(REPLICAS_PATH);
+        return if is_replicas { "replicas".into() } else { patch.path.clone() };
     }
     if let Some(template) = &rung.workload_action {
         return if template.move_.is_some() { "placement".into() } else { "replicas".into() };

@@ -12,8 +12,8 @@ use std::sync::{Arc, LazyLock};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
-use ganglion_api::closed_loop::ClosedLoop;
 use ganglion_api::closed_loop::metric::NodeConfigField;
+use ganglion_api::closed_loop::{ClosedLoop, ClosedLoopSpec};
 use ganglion_api::decision::Decision;
 use ganglion_api::execution::Execution;
 use ganglion_api::marks;
@@ -176,12 +176,12 @@ impl Follows<ClosedLoop> for LoopFollower {
         }
     }
 
-    /// Requeues the loop. After a change of the spec, also requeues the loops that may conflict with it or share a
-    /// chain with it. If the loop was created, deleted or recreated, also requeues its children.
+    /// Requeues the loop. After a change of the spec, or of the known path of the replicas, also requeues the loops
+    /// that may conflict with it or share a chain with it. If the loop was created, deleted or recreated, also requeues its children.
     fn requeue(world: &World, old: Option<&ClosedLoop>, new: Option<&ClosedLoop>) -> Requeue {
         let Some(key) = new.or(old).map(|object| object.key().into_owned()) else { return Requeue::none() };
         let requeue = if is_another(old, new) { family(&key) } else { Requeue::one::<ClosedLoop>(key) };
-        if old.map(|old| &old.spec) == new.map(|new| &new.spec) {
+        if conflict_parts(old) == conflict_parts(new) {
             return requeue;
         }
         let concerned = [old, new].into_iter().flatten().flat_map(|side| {
@@ -309,6 +309,11 @@ fn have_same_values(old: Option<&NodeConfig>, new: Option<&NodeConfig>) -> bool 
 fn loop_of(action: &WorkloadAction) -> Option<Key> {
     let name = action.metadata.labels.as_ref()?.get(marks::LOOP)?;
     Some(Key::new(action.metadata.namespace.clone().unwrap_or_default(), name.clone()))
+}
+
+/// Parts of a loop on which its conflicts with others depend.
+fn conflict_parts(one: Option<&ClosedLoop>) -> Option<(&ClosedLoopSpec, Option<&str>)> {
+    one.map(|one| (&one.spec, one.status.as_ref().and_then(|status| status.replicas_path.as_deref())))
 }
 
 /// Whether the target of the loop is another loop.

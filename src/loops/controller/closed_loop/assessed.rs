@@ -36,7 +36,7 @@ impl Neighbours {
     /// Reads the neighbours of a loop from the caches.
     pub fn read(ctx: &Context, key: &Key, parent: &Arc<ClosedLoop>, access: NamespaceAccess) -> Self {
         let target = &parent.spec.target;
-        let acts_on = dimensions(&parent.spec);
+        let acts_on = changed_dimensions(parent);
         let (loops, autoscalers) = ctx.store.read(|world| {
             let autoscalers = world.autoscalers_on(&key.namespace, &target.name);
             let autoscalers = autoscalers.map(|fact| Claimant::autoscaler(fact, &acts_on)).collect();
@@ -125,6 +125,11 @@ fn claimant(one: &ClosedLoop) -> Claimant {
         uid: Uid::of(&one.metadata),
         created: one.creation_timestamp().map_or(Timestamp::UNIX_EPOCH, |created| created.0),
         target: one.spec.target.clone(),
-        dimensions: dimensions(&one.spec),
+        dimensions: changed_dimensions(one),
     }
+}
+
+/// Dimensions that the loop changes on its target.
+fn changed_dimensions(one: &ClosedLoop) -> Vec<String> {
+    dimensions(&one.spec, one.status.as_ref().and_then(|status| status.replicas_path.as_deref()))
 }

@@ -48,6 +48,8 @@ struct CheckedLoop {
     refusals: Refusals,
     /// Owners of fields to remember.
     owners: Vec<SeenOwner>,
+    /// Path of the number of replicas in the target, if it is known.
+    replicas_path: Option<String>,
 }
 
 /// State of the preflight of one loop.
@@ -63,6 +65,8 @@ pub struct PreflightState {
     refusals: Refusals,
     /// Owners of fields that the loop would change.
     pub owners: Vec<SeenOwner>,
+    /// Path of the number of replicas in the target, if a check has found it.
+    pub replicas_path: Option<String>,
 }
 
 impl PreflightState {
@@ -77,16 +81,20 @@ impl PreflightState {
             Preflight::Passed => (random_time(now, HEARTBEAT), 0),
             Preflight::Failed(..) => (random_time(now, verdict.pause(1)), 1),
         };
-        let has_field =
-            |seen: &SeenOwner| question.rungs.iter().any(|placed| rung::dimension(&placed.rung) == seen.dimension);
+        let path = status.replicas_path;
+        let has_field = |seen: &SeenOwner| {
+            let mut rungs = question.rungs.iter();
+            rungs.any(|placed| rung::dimension_on(&placed.rung, path.as_deref()) == seen.dimension)
+        };
         let owners = status.owners.into_iter().filter(has_field).collect();
         let (question, refusals) = (Arc::new(question), Refusals::default());
-        Self { question, verdict, asked: now, due, failures, refusals, owners }
+        Self { question, verdict, asked: now, due, failures, refusals, owners, replicas_path: None }
     }
 
     /// Records the result of a check.
     fn record(&mut self, checked: &CheckedLoop, now: Timestamp) {
         self.owners.clone_from(&checked.owners);
+        self.replicas_path = checked.replicas_path.clone().or(self.replicas_path.take());
         self.refusals = match &checked.verdict {
             Ok(Preflight::Failed(LoopReason::Forbidden, _)) | Err(_) => checked.refusals,
             Ok(Preflight::Failed(..) | Preflight::Passed | Preflight::Pending(_)) => Refusals::default(),
@@ -177,8 +185,10 @@ impl ClosedLoopController {
         let (controller, question) = (Arc::clone(self), Arc::clone(&state.question));
         self.preflights.checks.start(&self.ctx, key, Arc::clone(&state.question), |answers| async move {
             let _permit = controller.preflights.limit.acquire(&actor.loop_key.namespace, 1).await;
-            let (verdict, owners) = try_rungs(&controller, &mut actor, &question).await;
-            answers.publish(CheckedLoop { verdict, refusals: actor.refusals, owners });
+            let mut trials = Trials::new(&controller.targets, &controller.outbound, &mut actor);
+            let verdict = verdict(&mut trials, &question).await;
+            let (owners, replicas_path) = (trials.owners(), trials.replicas_path.take());
+            answers.publish(CheckedLoop { verdict, refusals: actor.refusals, owners, replicas_path });
         });
     }
 }
@@ -192,17 +202,6 @@ fn contradicts(executed: &ExecutionStatus, state: &PreflightState) -> bool {
         Preflight::Failed(..) => ExecutionState::Done,
     };
     executed.state == Some(end) && executed.since.as_ref().is_some_and(|at| at.0 > state.asked)
-}
-
-/// Tries the rungs. Returns the verdict, and the owners of fields to remember.
-async fn try_rungs(
-    controller: &ClosedLoopController,
-    actor: &mut Actor,
-    question: &PreflightQuestion,
-) -> (Result<Preflight, Error>, Vec<SeenOwner>) {
-    let mut trials = Trials::new(&controller.targets, &controller.outbound, actor);
-    let verdict = verdict(&mut trials, question).await;
-    (verdict, trials.owners())
 }
 
 /// Tries the rungs in order and stops at the first that could not be carried out.
@@ -228,7 +227,7 @@ mod tests {
     }
 
     fn checked(verdict: Result<Preflight, Error>) -> CheckedLoop {
-        CheckedLoop { verdict, refusals: Refusals::default(), owners: Vec::new() }
+        CheckedLoop { verdict, refusals: Refusals::default(), owners: Vec::new(), replicas_path: None }
     }
 
     /// Asserts that the next check is due in `least` to `most` seconds.

@@ -92,6 +92,7 @@ fn next_status(
         not_owned,
         preflight: memory.preflight.as_ref().map(|preflight| &preflight.verdict),
         owners: memory.preflight.as_ref().map(|preflight| preflight.owners.as_slice()),
+        replicas_path: memory.preflight.as_ref().and_then(|preflight| preflight.replicas_path.as_deref()),
     };
     let input = assessed.relations.input(&family.parent, stored, now);
     let generation = family.parent.metadata.generation.unwrap_or(0);

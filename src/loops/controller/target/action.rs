@@ -62,7 +62,7 @@ pub fn read_ahead(targets: &Targets, actor: &Actor, rung: &Rung, template: &Acti
         Ok(Some(scale)) => match scale.owned_by {
             Some(owner) if template.move_.is_none() && rung::yields(rung) => {
                 let owned = owned_replicas(&actor.target, &actor.loop_key.namespace, &owner, scale.replicas);
-                let (reason, words) = refuse(&actor.target, rung, &owned);
+                let (reason, words) = refuse(&actor.target, &rung::dimension(rung), &owned);
                 TargetState::Unfit(reason, words)
             }
             Some(_) | None => TargetState::WorkloadAction(None),

@@ -24,7 +24,7 @@ use ganglion_api::closed_loop::reasons::LoopReason;
 use ganglion_api::closed_loop::status::SeenOwner;
 use ganglion_api::execution::Claim;
 use ganglion_api::marks;
-use ganglion_core::facts::{Key, Uid};
+use ganglion_core::facts::{Key, Uid, scaled_path};
 use ganglion_core::json_patch::JsonPatch;
 use ganglion_core::names::DEFAULT_ACCOUNT;
 use ganglion_loops_plan::execution::ownership::TargetObject;
@@ -102,12 +102,19 @@ impl Actor {
     }
 
     /// Version of the target, with the last writer and the owner of the fields that the rung changes.
-    fn field_version(&self, object: &DynamicObject, rung: &Rung, paths: &[String]) -> ObjectVersion {
+    fn field_version(
+        &self,
+        object: &DynamicObject,
+        rung: &Rung,
+        paths: &[String],
+        replicas_path: Option<&str>,
+    ) -> ObjectVersion {
         let (target, namespace) = (&self.target, self.loop_key.namespace.as_str());
         let fields = TargetObject { target, namespace, object };
         ObjectVersion {
             written_by: fields.last_writer(paths),
-            owned: fields.owned_field(&rung::dimension(rung), paths, &self.owners).map(Box::new),
+            owned: fields.owned_field(&rung::dimension_on(rung, replicas_path), paths, &self.owners).map(Box::new),
+            replicas_path: replicas_path.map(str::to_owned),
             ..object_version(&object.metadata)
         }
     }
@@ -131,6 +138,11 @@ impl Actor {
 /// Discovers the target's kind; none if the API server does not know it.
 pub async fn discover(targets: &Targets, target: &TargetRef) -> Result<Option<DiscoveredKind>, Error> {
     targets.discovery.find(&targets.ctx, &target.api_version, &target.kind).await
+}
+
+/// Path of the number of replicas in this object: by the definition of its kind, or by an earlier write of its scale.
+fn replicas_path(kind: &DiscoveredKind, object: &DynamicObject) -> Option<String> {
+    kind.replicas_path.clone().or_else(|| scaled_path(&object.metadata).filter(|_| kind.has_scale))
 }
 
 /// State of a target of an unknown kind.

@@ -3,7 +3,7 @@
 use kube::api::DynamicObject;
 use serde_json::Value;
 
-use super::{Actor, Targets, discover, no_such_kind, patch_of, unknown_kind};
+use super::{Actor, Targets, discover, no_such_kind, patch_of, replicas_path, unknown_kind};
 use ganglion_api::closed_loop::TargetRef;
 use ganglion_api::closed_loop::action::Rung;
 use ganglion_api::closed_loop::reasons::LoopReason;
@@ -39,7 +39,8 @@ pub async fn read(targets: &Targets, actor: &Actor, rung: &Rung, path: &str) -> 
         return unfit(format!("{} {} has no field {parent}", target.kind, target.name));
     }
     let value = object.data.pointer(&pointer(path)).cloned();
-    Ok(TargetState::Field(actor.field_version(&object, rung, &[path.to_owned()]), value))
+    let known_path = replicas_path(&found, &object);
+    Ok(TargetState::Field(actor.field_version(&object, rung, &[path.to_owned()], known_path.as_deref()), value))
 }
 
 fn is_allowed(targets: &Targets, target: &TargetRef) -> bool {

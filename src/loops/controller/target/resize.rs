@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::json;
 
-use super::{Actor, Targets, discover, no_such_kind, unknown_kind};
+use super::{Actor, Targets, discover, no_such_kind, replicas_path, unknown_kind};
 use ganglion_api::closed_loop::action::{Resize, Rung};
 use ganglion_api::closed_loop::metric::ResourceName;
 use ganglion_api::closed_loop::reasons::LoopReason;
@@ -119,7 +119,8 @@ pub async fn read(targets: &Targets, actor: &Actor, rung: &Rung, resize: &Resize
     };
     let template = template(&workload, resize);
     let paths = template.as_ref().map(|(index, _)| template_paths(resize, *index)).unwrap_or_default();
-    let target = actor.field_version(&workload, rung, &paths);
+    let known_path = replicas_path(&found, &workload);
+    let target = actor.field_version(&workload, rung, &paths, known_path.as_deref());
     let pods: ResizablePods = actor.account.list(&pod_kind(actor)?, &selector).await?;
     let sets: Vec<Uid> =
         targets.ctx.store.read(|world| world.sets_of(&target.uid).map(|set| set.id.uid.clone()).collect());

@@ -4,18 +4,20 @@ use k8s_openapi::api::autoscaling::v1::Scale;
 use kube::api::DynamicObject;
 use serde_json::json;
 
-use super::{Actor, Targets, discover, no_such_kind, unknown_kind};
+use super::{Actor, Targets, discover, no_such_kind, replicas_path, unknown_kind};
 use ganglion_api::closed_loop::TargetRef;
 use ganglion_api::closed_loop::action::Rung;
 use ganglion_api::closed_loop::reasons::LoopReason;
 use ganglion_api::execution::Claim;
 use ganglion_core::facts::{DeploymentFact, Key};
+use ganglion_core::json_patch::pointer_text;
 use ganglion_core::world::Origin;
 use ganglion_loops_plan::execution::ownership::owned_replicas;
+use ganglion_loops_plan::execution::replicas::{unset_message, unset_replicas};
 use ganglion_loops_plan::execution::{ObjectVersion, TargetState};
 use ganglion_loops_plan::rung;
 use ganglion_runtime::account::ObjectPath;
-use ganglion_runtime::error::Error;
+use ganglion_runtime::error::{Error, failure};
 
 /// Maximum number of attempts to read the target and its scale with the same resourceVersion.
 const READS: usize = 5;
@@ -29,7 +31,9 @@ pub async fn read(targets: &Targets, actor: &Actor, rung: &Rung, claim: Option<&
     if let Some(known) = known(targets, actor).filter(|_| is_cached) {
         let (id, scale) = (known.id, known.scale);
         let owned = scale.owned_by.map(|owner| owned_replicas(target, namespace, &owner, scale.replicas));
+        let replicas_path = Some(rung::REPLICAS_PATH.to_owned());
         let thing = ObjectVersion {
+            replicas_path,
             uid: id.uid,
             generation: known.generation,
             version: id.version,
@@ -49,14 +53,21 @@ pub async fn read(targets: &Targets, actor: &Actor, rung: &Rung, claim: Option<&
     let whole = ObjectPath { kind: &kind, name: &target.name, subresource: None };
     for _ in 0..READS {
         let object: DynamicObject = actor.account.get(whole).await?;
-        let thing = actor.field_version(&object, rung, &["spec.replicas".to_owned()]);
+        let known_path = replicas_path(&found, &object);
+        let path = known_path.as_deref().unwrap_or(rung::REPLICAS_PATH);
+        let thing = actor.field_version(&object, rung, &[path.to_owned()], known_path.as_deref());
         if found.replicas_in_spec {
             return Ok(TargetState::Scale(thing, replicas(&object)));
         }
         let scale: Scale = match actor.account.get(ObjectPath { subresource: Some("scale"), ..whole }).await {
             Ok(scale) => scale,
-            // The API server answers 500 for a custom resource whose spec does not contain the number.
-            Err(Error::Unavailable(_)) if object.data.pointer("/spec/replicas").is_none() => return Ok(unset(target)),
+            Err(Error::Unavailable(error)) => match unset_path(&error, known_path, &object) {
+                Some(path) => {
+                    let words = unset_message(target, namespace, &path);
+                    return Ok(TargetState::Unfit(LoopReason::NotScalable, words));
+                }
+                None => return Err(Error::Unavailable(error)),
+            },
             Err(error) => return Err(error),
         };
         // Equal resourceVersions: the generation belongs to these replicas.
@@ -75,11 +86,14 @@ fn known(targets: &Targets, actor: &Actor) -> Option<DeploymentFact> {
     targets.ctx.store.read(|world| world.get::<DeploymentFact>(&key).filter(|_| is_deployment).cloned())
 }
 
-/// State of a custom resource without a number of replicas.
-fn unset(target: &TargetRef) -> TargetState {
-    let TargetRef { kind, name, .. } = target;
-    let words = format!("{kind} {name} sets no number of replicas: set spec.replicas, so that the loop can change it");
-    TargetState::Unfit(LoopReason::NotScalable, words)
+/// Path of the number of replicas, if the scale of a custom resource could not be read because its spec does not contain
+/// the number: the API server then answers 500.
+fn unset_path(error: &kube::Error, known_path: Option<String>, object: &DynamicObject) -> Option<String> {
+    let is_unset = |path: &String| {
+        let parts: Vec<&str> = path.split('.').collect();
+        object.data.pointer(&pointer_text(&parts)).is_none()
+    };
+    unset_replicas(&failure(error)).or(known_path.filter(is_unset))
 }
 
 /// `spec.replicas` of the object; 1 if it is unset.

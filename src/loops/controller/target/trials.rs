@@ -27,12 +27,14 @@ pub struct Trials<'a> {
     read: BTreeSet<String>,
     /// Owners because of which a rung is impossible.
     owners: Vec<SeenOwner>,
+    /// Path of the number of replicas in the target, if it is known.
+    pub replicas_path: Option<String>,
 }
 
 impl<'a> Trials<'a> {
     pub fn new(targets: &'a Targets, outbound: &'a OutboundClient, actor: &'a mut Actor) -> Self {
         let (seen, granted, read, owners) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new(), Vec::new());
-        Self { targets, outbound, actor, seen, granted, read, owners }
+        Self { targets, outbound, actor, seen, granted, read, owners, replicas_path: None }
     }
 
     /// Owners of fields to remember after these trials.
@@ -48,7 +50,8 @@ impl<'a> Trials<'a> {
             None => read_ahead(self.targets, self.actor, rung).await?,
         };
         let result = trial(&self.actor.loop_key.name, &self.actor.target, rung, &state);
-        self.read.insert(rung::dimension(rung));
+        self.read.insert(state.dimension(rung));
+        self.replicas_path = state.replicas_path().map(str::to_owned).or(self.replicas_path.take());
         self.owners.extend(seen_owner(rung, &state));
         if matches!(result, Trial::Impossible(..)) {
             return Ok(result);

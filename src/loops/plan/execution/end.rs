@@ -162,7 +162,7 @@ fn last_change(context: &ExecutionContext) -> Option<LastChange> {
         }
         _ => return None,
     };
-    let dimension = rung::dimension(&claim.action);
+    let dimension = rung::dimension_on(&claim.action, context.seen.and_then(TargetState::replicas_path));
     let last = context.status.last_changes.iter().find(|last| last.dimension == dimension);
     let at = last.and_then(|last| last.at.clone()).or_else(|| Some(micro_time(context.now)));
     Some(LastChange { at, dimension, before, after })

@@ -12,6 +12,7 @@
 //! | `goal` | the absolute value for the target |
 //! | `resume` | the next step of a claim |
 //! | `ownership` | who else applies the field that a rung changes, and how it is handed over |
+//! | `replicas` | what to do about a target that sets no number of replicas |
 //! | `end` | the result of an effect, and the end of a decision |
 //! | `resize` | the choice of pods to resize, and their progress |
 //! | `trial` | the result of a rung if it were carried out, without a decision |
@@ -21,6 +22,7 @@
 mod end;
 pub mod goal;
 pub mod ownership;
+pub mod replicas;
 mod resize;
 mod resume;
 mod step;

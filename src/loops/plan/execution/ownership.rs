@@ -139,12 +139,13 @@ fn partial(object: &Value, path: &[&str]) -> Option<Value> {
 
 /// Why the rung is not carried out, if somebody else applies the field that it changes.
 pub fn refusal(target: &TargetRef, rung: &Rung, seen: &TargetState) -> Option<(LoopReason, String)> {
-    owned(rung, seen).map(|(_, owned)| refuse(target, rung, owned))
+    let (_, owned) = owned(rung, seen)?;
+    Some(refuse(target, &seen.dimension(rung), owned))
 }
 
-/// Reason and message of a refusal.
-pub fn refuse(target: &TargetRef, rung: &Rung, owned: &OwnedField) -> (LoopReason, String) {
-    let is_replicas = rung::dimension(rung) == "replicas";
+/// Reason and message of a refusal to change this dimension.
+pub fn refuse(target: &TargetRef, dimension: &str, owned: &OwnedField) -> (LoopReason, String) {
+    let is_replicas = dimension == "replicas";
     let reason = if is_replicas { LoopReason::ReplicasOwnedElsewhere } else { LoopReason::FieldOwnedElsewhere };
     (reason, message(target, owned))
 }
@@ -154,7 +155,7 @@ pub fn refuse(target: &TargetRef, rung: &Rung, owned: &OwnedField) -> (LoopReaso
 pub fn seen_owner(rung: &Rung, seen: &TargetState) -> Option<SeenOwner> {
     let (object, owned) = owned(rung, seen)?;
     Some(SeenOwner {
-        dimension: rung::dimension(rung),
+        dimension: seen.dimension(rung),
         manager: owned.owner.manager.clone(),
         uid: object.uid.clone(),
         applied_at: micro_time(owned.owner.applied_at?),

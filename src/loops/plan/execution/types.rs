@@ -5,6 +5,7 @@ use std::fmt::{Display, Formatter, Result as FmtResult};
 use jiff::Timestamp;
 use serde_json::Value;
 
+use crate::rung;
 use ganglion_api::closed_loop::LoopMode;
 use ganglion_api::closed_loop::action::{ActionTemplate, LoopAction, PatchField, Resize, Rung, Scale, Tune, Webhook};
 use ganglion_api::closed_loop::metric::{Metric, ResourceName};
@@ -73,6 +74,8 @@ pub struct ObjectVersion {
     pub written_by: Option<String>,
     /// The field, if somebody else applies it.
     pub owned: Option<Box<OwnedField>>,
+    /// Path of the number of replicas, if it is known.
+    pub replicas_path: Option<String>,
 }
 
 /// A field of the target that somebody else applies.
@@ -108,6 +111,28 @@ pub enum TargetState {
     Loop(Box<TunedLoop>),
     /// The rung has no target to read.
     Nothing,
+}
+
+impl TargetState {
+    /// Returns the dimension that the rung changes on this target.
+    pub fn dimension(&self, rung: &Rung) -> String {
+        rung::dimension_on(rung, self.replicas_path())
+    }
+
+    /// Path of the number of replicas in the target, if it is known.
+    pub fn replicas_path(&self) -> Option<&str> {
+        let object = match self {
+            Self::Scale(object, _) | Self::Field(object, _) => object,
+            Self::Resources(seen) => &seen.target,
+            Self::NotFound(_)
+            | Self::Unfit(..)
+            | Self::Forbidden(_)
+            | Self::WorkloadAction(_)
+            | Self::Loop(_)
+            | Self::Nothing => return None,
+        };
+        object.replicas_path.as_deref()
+    }
 }
 
 /// A workload with the resources of one container.

@@ -58,7 +58,7 @@ pub fn undone_fields(undone: &[Undone], now: Timestamp) -> Vec<UndoneField<'_>> 
 /// the field if the change stayed.
 pub fn with_reverts(context: &ExecutionContext, chosen: &Chosen, seen: &TargetState) -> ExecutionStatus {
     let mut status = context.status.clone();
-    let dimension = rung::dimension(&chosen.action);
+    let dimension = seen.dimension(&chosen.action);
     let Some((thing, now)) = field(chosen, seen) else { return status };
     let Some(last) = status.last_changes.iter().find(|last| last.dimension == dimension) else { return status };
     if !is_reverted(last, &now) {
@@ -133,7 +133,7 @@ pub fn conflict(
     seen: &TargetState,
 ) -> Option<String> {
     let (thing, _) = field(chosen, seen)?;
-    let dimension = rung::dimension(&chosen.action);
+    let dimension = seen.dimension(&chosen.action);
     let row: Vec<&Undone> = status.undone.iter().filter(|undone| undone.dimension == dimension).collect();
     let last = row.last().filter(|_| contest::is_lost(row.len()))?;
     if thing.written_by.as_ref() != Some(&last.by) || elapsed(&last.at, context.now) >= PAUSE {

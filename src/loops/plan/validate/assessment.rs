@@ -20,6 +20,7 @@ use crate::decision::DecisionRules;
 use crate::execution::{UndoneField, undone_fields};
 use crate::monitoring::MonitoringRules;
 use crate::proposal::{self, Proposal};
+use crate::rung;
 use crate::tuning::effective_policy;
 use ganglion_api::closed_loop::metric::Metric;
 use ganglion_api::closed_loop::reasons::LoopReason;
@@ -203,6 +204,8 @@ pub struct ChildStatuses<'a> {
     pub preflight: Option<&'a Preflight>,
     /// Owners of fields that the preflight has found; None while the loop is not checked.
     pub owners: Option<&'a [SeenOwner]>,
+    /// Path of the number of replicas in the target, if a check has found it.
+    pub replicas_path: Option<&'a str>,
 }
 
 /// Returns the next status of the loop, without `tuning`, which other loops write.
@@ -240,7 +243,13 @@ pub fn status(
         effective: Some(assessment.effective.clone()),
         tuning: Vec::new(),
         owners: hops.owners.unwrap_or(&case.status.owners).to_vec(),
+        replicas_path: replicas_path(case, hops).map(str::to_owned),
     }
+}
+
+/// Path of the number of replicas in the target, if it is an unusual one.
+fn replicas_path<'a>(case: &AssessmentInput<'a>, hops: ChildStatuses<'a>) -> Option<&'a str> {
+    hops.replicas_path.or(case.status.replicas_path.as_deref()).filter(|path| *path != rung::REPLICAS_PATH)
 }
 
 /// Returns the raised alarms and the last action, for the columns.
@@ -397,6 +406,7 @@ fn same_edges(old: &ClosedLoopStatus, new: &ClosedLoopStatus) -> bool {
         && messages(old) == messages(new)
         && old.effective == new.effective
         && old.owners == new.owners
+        && old.replicas_path == new.replicas_path
         && old.observed_generation == new.observed_generation
         && summary(old) == summary(new)
 }

@@ -98,15 +98,22 @@ impl std::fmt::Display for Conflict {
     }
 }
 
-/// Returns the dimensions that a loop changes; none if it does not act.
-pub fn dimensions(spec: &ClosedLoopSpec) -> Vec<String> {
+/// Returns the dimensions that a loop changes; none if it does not act. `replicas_path`: path of the number of replicas
+/// in its target, if it is known.
+pub fn dimensions(spec: &ClosedLoopSpec, replicas_path: Option<&str>) -> Vec<String> {
     match spec.mode {
         LoopMode::DryRun | LoopMode::Paused => return Vec::new(),
         LoopMode::Auto | LoopMode::Approve => {}
     }
     let rungs = spec.actions.iter().flatten().flat_map(|action| &action.ladder);
     // Events conflict with nothing.
-    let mut all: Vec<String> = rungs.filter(|rung| rung.webhook.is_none()).map(rung::dimension).collect();
+    let rungs = rungs.filter(|rung| rung.webhook.is_none());
+    let changed = |rung| {
+        let dimension = rung::dimension_on(rung, replicas_path);
+        let with_replicas = contains(&dimension, replicas_path.unwrap_or(rung::REPLICAS_PATH));
+        [dimension].into_iter().chain(with_replicas.then(|| "replicas".to_owned()))
+    };
+    let mut all: Vec<String> = rungs.flat_map(changed).collect();
     all.sort();
     all.dedup();
     all

@@ -185,6 +185,48 @@ fn an_owner_is_remembered_when_somebody_else_writes_the_field_until_it_leaves_it
     assert_eq!(owned(&scaled, &other_field, "spec.rate", &memory), None);
 }
 
+/// A custom resource whose scale subresource has another path than `spec.replicas`.
+fn cache(manager: &str, operation: &str) -> DynamicObject {
+    let fields = json!({"f:spec": {"f:size": {}}});
+    serde_json::from_value(json!({
+        "apiVersion": "shop.example/v1", "kind": "Cache",
+        "metadata": {"name": "web", "uid": "u", "managedFields": [
+            {"manager": manager, "operation": operation, "time": APPLIED_AT, "fieldsV1": fields}]},
+        "spec": {"size": 5, "minReplicas": 5},
+    }))
+    .unwrap()
+}
+
+#[test]
+fn the_replicas_of_a_custom_resource_are_owned_by_who_applies_their_path() {
+    let target = TargetRef { api_version: "shop.example/v1".into(), kind: "Cache".into(), name: "web".into() };
+    let object = cache("flux", "Apply");
+    let fields = TargetObject { target: &target, namespace: "shop", object: &object };
+    let path = ["spec.size".to_owned()];
+    let version = ObjectVersion {
+        owned: fields.owned_field("replicas", &path, &[]).map(Box::new),
+        replicas_path: Some("spec.size".into()),
+        ..version(None)
+    };
+    let scale = rung(scale());
+    let patch = rung(patch("spec.size"));
+    for (rung, state) in [
+        (&scale, TargetState::Scale(version.clone(), 5)),
+        (&patch, TargetState::Field(version.clone(), Some(json!(5)))),
+    ] {
+        let (reason, message) = refusal(&target, rung, &state).unwrap();
+        assert_eq!(reason, LoopReason::ReplicasOwnedElsewhere);
+        assert!(message.starts_with("spec.size of Cache web belongs to flux, which applies it."), "{message}");
+        assert!(message.contains(r#""spec":{"size":5}}' | kubectl apply --server-side"#), "{message}");
+        let seen = seen_owner(rung, &state).unwrap();
+        assert_eq!((seen.dimension.as_str(), seen.manager.as_str()), ("replicas", "flux"));
+    }
+    let object = cache("hpa", "Update");
+    let fields = TargetObject { target: &target, namespace: "shop", object: &object };
+    assert_eq!(fields.owned_field("replicas", &path, &[]), None);
+    assert_eq!(fields.last_writer(&path).as_deref(), Some("hpa"));
+}
+
 #[test]
 fn only_an_owner_that_a_check_could_have_found_is_forgotten() {
     let owner = |dimension: &str| SeenOwner {

@@ -662,6 +662,32 @@ fn who_undoes_each_change_after_more_than_an_hour_stops_the_loop() {
 }
 
 #[test]
+fn patched_replicas_of_a_custom_resource_are_in_one_row_with_its_scale() {
+    let mut bench = Bench::new(json!({"patch": {"path": "spec.size", "by": "1", "min": "1", "max": "9"}}));
+    let size = |generation, by: Option<&str>, size: i32| {
+        let written_by = by.map(Into::into);
+        let replicas_path = Some("spec.size".into());
+        TargetState::Field(ObjectVersion { written_by, replicas_path, ..thing(generation) }, Some(json!(size)))
+    };
+    let mut reasons = Vec::new();
+    for seq in 1..=4 {
+        bench.chosen.seq = seq;
+        let by = (seq > 1).then_some("flux");
+        let claim = bench.next(&size(seq * 2, by, 3));
+        bench.recorded(claim);
+        if bench.status.claim.is_some() {
+            let done = bench.next(&size(seq * 2 + 1, None, 4));
+            bench.recorded(done);
+            assert_eq!(bench.status.last_changes[0].dimension, "replicas");
+        }
+        reasons.push(bench.status.reason);
+    }
+    let done = Some(LoopReason::Done);
+    assert_eq!(reasons, [done, done, done, Some(LoopReason::FieldConflict)]);
+    assert_eq!(bench.status.undone.iter().filter(|undone| undone.dimension == "replicas").count(), 3);
+}
+
+#[test]
 fn steps_and_bounds_between_two_undos_do_not_end_the_row() {
     let mut contest = Contest::new();
     for round in 0..4 {

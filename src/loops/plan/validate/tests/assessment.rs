@@ -32,7 +32,7 @@ fn claimant(name: &str, spec: &ClosedLoopSpec) -> Claimant {
         uid: name.into(),
         created: at(0),
         target: spec.target.clone(),
-        dimensions: dimensions(spec),
+        dimensions: dimensions(spec, None),
     }
 }
 
@@ -356,6 +356,18 @@ fn a_loop_is_not_ready_before_its_preflight_has_passed() {
         assert_eq!(words(&failed), expected);
         assert!(failed.conditions.iter().all(|one| one.message == "there is no Deployment web"), "{failed:?}");
     }
+}
+
+#[test]
+fn an_unusual_path_of_the_replicas_is_remembered() {
+    let spec = demo(json!({}));
+    let path = |hops: ChildStatuses| judged(&spec, &[], hops).1.replicas_path;
+    let found = |replicas_path| ChildStatuses { replicas_path: Some(replicas_path), ..ChildStatuses::default() };
+    assert_eq!(path(ChildStatuses::default()), None);
+    assert_eq!(path(found("spec.replicas")), None);
+    assert_eq!(path(found("spec.size")).as_deref(), Some("spec.size"));
+    let (old, new) = (judged(&spec, &[], ChildStatuses::default()).1, judged(&spec, &[], found("spec.size")).1);
+    assert_eq!(status_change(&old, &new), StatusChange::Edge);
 }
 
 #[test]

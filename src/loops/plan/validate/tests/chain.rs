@@ -115,7 +115,7 @@ fn a_loop_gives_way_to_one_that_changes_a_field_within_its_field() {
 fn who_does_nothing_is_in_nobodys_way(#[case] mode: &str, #[case] expected: &[&str]) {
     let mut this = demo(json!({}));
     this.mode = serde_json::from_value(json!(mode)).unwrap();
-    assert_eq!(dimensions(&this), expected);
+    assert_eq!(dimensions(&this, None), expected);
 }
 
 #[test]
@@ -124,7 +124,34 @@ fn a_patch_of_replicas_conflicts_as_a_scale_does() {
     let patch = json!([{"when": {"metric": "cpu", "side": "Low"},
         "ladder": [{"patch": {"path": "spec.replicas", "by": "1", "min": "1", "max": "9"}}]}]);
     this.actions = serde_json::from_value(patch).unwrap();
-    assert_eq!(dimensions(&this), ["replicas"]);
+    assert_eq!(dimensions(&this, None), ["replicas"]);
+}
+
+/// The number of replicas of a custom resource may be anywhere in its spec.
+#[rstest]
+#[case("spec.replicas", None, &["replicas"])]
+#[case("spec.size", None, &["spec.size"])]
+#[case("spec.size", Some("spec.size"), &["replicas"])]
+#[case("spec.replicas", Some("spec.size"), &["spec.replicas"])]
+#[case("spec.pool", Some("spec.pool.size"), &["replicas", "spec.pool"])]
+#[case("spec.pool.size.x", Some("spec.pool.size"), &["spec.pool.size.x"])]
+#[case("spec.pools", Some("spec.pool.size"), &["spec.pools"])]
+fn a_patch_of_the_replicas_conflicts_wherever_they_are(
+    #[case] path: &str,
+    #[case] replicas_path: Option<&str>,
+    #[case] expected: &[&str],
+) {
+    let mut this = demo(json!({}));
+    let patch = json!([{"when": {"metric": "cpu", "side": "Low"}, "ladder": [{"patch": {"path": path, "to": "1"}}]}]);
+    this.actions = serde_json::from_value(patch).unwrap();
+    let all = dimensions(&this, replicas_path);
+    assert_eq!(all, expected);
+    let named: Vec<&str> = all.iter().map(String::as_str).collect();
+    let me = claimant(ClaimantKind::ClosedLoop, "me", 1, &named);
+    for kind in [ClaimantKind::HorizontalPodAutoscaler, ClaimantKind::ClosedLoop] {
+        let other = claimant(kind, "other", 0, &["replicas"]);
+        assert_eq!(find(&me, &[other]).is_some(), expected.contains(&"replicas"), "{kind:?}");
+    }
 }
 
 /// Which resources of a container in the template a patch of this path changes.
@@ -146,7 +173,7 @@ fn a_patch_of_resources_in_the_template_conflicts_as_a_resize_does(#[case] path:
     let mut this = demo(json!({}));
     let patch = json!([{"when": {"metric": "cpu", "side": "Low"}, "ladder": [{"patch": {"path": path, "to": "1"}}]}]);
     this.actions = serde_json::from_value(patch).unwrap();
-    let all = dimensions(&this);
+    let all = dimensions(&this, None);
     let named: Vec<&str> = all.iter().map(String::as_str).collect();
     let patching = |second| claimant(ClaimantKind::ClosedLoop, "patching", second, &named);
     for resource in ["cpu", "memory"] {
@@ -201,5 +228,5 @@ fn every_rung_has_a_dimension() {
         "metrics": [{"name": "cpu", "source": {"push": {}}, "low": {"raise": "5"}}],
         "actions": [{"when": {"metric": "cpu", "side": "Low"}, "ladder": rungs}],
     }));
-    assert_eq!(dimensions(&this), ["app/memory", "placement", "rank", "replicas", "spec.rate"]);
+    assert_eq!(dimensions(&this, None), ["app/memory", "placement", "rank", "replicas", "spec.rate"]);
 }

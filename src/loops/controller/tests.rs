@@ -1,0 +1,177 @@
+//! Targets with an API server in memory.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Request, Response};
+use jiff::Timestamp;
+use kube::Client;
+use kube::client::Body;
+use rstest::rstest;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+use tower_test::mock;
+
+use super::target::{self, Actor, Targets};
+use ganglion_api::closed_loop::TargetRef;
+use ganglion_api::closed_loop::action::Rung;
+use ganglion_api::closed_loop::reasons::LoopReason;
+use ganglion_core::facts::Key;
+use ganglion_core::world::World;
+use ganglion_loops_plan::execution::TargetState;
+use ganglion_loops_plan::world::register;
+use ganglion_runtime::context::Context;
+use ganglion_runtime::discovery::Discovery;
+use ganglion_runtime::events;
+use ganglion_runtime::metrics::Metrics;
+use ganglion_runtime::store::Store;
+use ganglion_runtime::writer::Writer;
+
+/// Answers of the API server by path: status and body. 404 for other paths.
+type Answers = BTreeMap<&'static str, (u16, Value)>;
+
+fn context(answers: Answers) -> Context {
+    let (service, mut handle) = mock::pair::<Request<Body>, Response<Body>>();
+    tokio::spawn(async move {
+        while let Some((request, send)) = handle.next_request().await {
+            let missing = (404, failure(404, "NotFound", "not found"));
+            let (status, body) = answers.get(request.uri().path()).unwrap_or(&missing);
+            let body = Body::from(body.to_string().into_bytes());
+            send.send_response(Response::builder().status(*status).body(body).unwrap());
+        }
+    });
+    let mut world = World::default();
+    register(&mut world);
+    let metrics = Metrics::new();
+    let client = Client::new(service, "shop");
+    Context {
+        store: Store::new(world),
+        writer: Writer::new(client, Duration::from_secs(10), CancellationToken::new(), metrics.clone()),
+        events: events::line(&metrics).0,
+        metrics,
+        clock: Timestamp::now,
+        term: "term".into(),
+        stop: CancellationToken::new(),
+    }
+}
+
+fn failure(code: u16, reason: &str, message: &str) -> Value {
+    json!({"kind": "Status", "status": "Failure", "reason": reason, "message": message, "code": code})
+}
+
+const CACHES: &str = "/apis/shop.example/v1";
+const CACHE: &str = "/apis/shop.example/v1/namespaces/shop/caches/web";
+const SCALE: &str = "/apis/shop.example/v1/namespaces/shop/caches/web/scale";
+const DEFINITION: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/caches.shop.example";
+
+/// An API server with a kind Cache whose number of replicas is `spec.size`, and with one object of it. `definition`:
+/// whether the operator may read the definition of the kind.
+fn caches(definition: bool, size: Option<i32>, managers: Value) -> Answers {
+    let resource = |name: &str| {
+        let kind = if name.contains('/') { "Scale" } else { "Cache" };
+        json!({"name": name, "kind": kind, "namespaced": true, "singularName": "", "verbs": []})
+    };
+    let refusal = "User \"o\" cannot get resource \"customresourcedefinitions\" in API group \"apiextensions.k8s.io\"";
+    let definition = if definition {
+        (
+            200,
+            json!({"spec": {"versions": [{"name": "v1", "subresources": {"scale": {"specReplicasPath": ".spec.size"}}}]}}),
+        )
+    } else {
+        (403, failure(403, "Forbidden", refusal))
+    };
+    let meta = json!({"name": "web", "namespace": "shop", "uid": "u", "resourceVersion": "7", "generation": 2,
+        "managedFields": managers});
+    let scale = match size {
+        Some(size) => (200, json!({"metadata": {"resourceVersion": "7"}, "spec": {"replicas": size}})),
+        None => {
+            let message = "Internal error occurred: the spec replicas field \".spec.size\" does not exist";
+            (500, failure(500, "InternalError", message))
+        }
+    };
+    [
+        (CACHES, (200, json!({"resources": [resource("caches"), resource("caches/scale")]}))),
+        (DEFINITION, definition),
+        (
+            CACHE,
+            (200, json!({"apiVersion": "shop.example/v1", "kind": "Cache", "metadata": meta, "spec": {"size": size}})),
+        ),
+        (SCALE, scale),
+    ]
+    .into()
+}
+
+fn targets(ctx: Context) -> Targets {
+    Targets { ctx, discovery: Arc::new(Discovery::default()), patchable: ["shop.example/Cache".to_owned()].into() }
+}
+
+fn target(api_version: &str, kind: &str) -> TargetRef {
+    TargetRef { api_version: api_version.into(), kind: kind.into(), name: "web".into() }
+}
+
+fn rung(value: Value) -> Rung {
+    serde_json::from_value(value).unwrap()
+}
+
+async fn read_cache(answers: Answers, rung: &Rung) -> TargetState {
+    let targets = targets(context(answers));
+    let key = Key::new("shop", "loop");
+    let mut actor = Actor::new(&targets, &key, &target("shop.example/v1", "Cache"), None);
+    target::read(&targets, &mut actor, rung, None).await.unwrap()
+}
+
+fn scale() -> Rung {
+    rung(json!({"scale": {"by": 1, "max": 9}}))
+}
+
+fn patch() -> Rung {
+    rung(json!({"patch": {"path": "spec.size", "by": "1", "min": "1", "max": "9"}}))
+}
+
+fn manager(name: &str, operation: &str, subresource: &str) -> Value {
+    json!({"manager": name, "operation": operation, "subresource": subresource, "time": "2026-11-26T10:00:00Z",
+        "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": {"f:size": {}}}})
+}
+
+#[rstest]
+#[case(true)]
+#[case(false)]
+#[tokio::test]
+async fn a_target_without_a_number_of_replicas_says_what_to_set(#[case] definition: bool) {
+    let TargetState::Unfit(reason, message) = read_cache(caches(definition, None, json!([])), &scale()).await else {
+        panic!("it is fit")
+    };
+    assert_eq!(reason, LoopReason::NotScalable);
+    assert!(message.starts_with("Cache web sets no number of replicas: set spec.size, so that"), "{message}");
+    let command = r#"`kubectl patch cache.shop.example web -n shop --type=merge -p '{"spec":{"size":1}}'`"#;
+    assert!(message.ends_with(command), "{message}");
+}
+
+/// The definition of the kind names the path of the replicas, and so does an earlier write of the scale.
+#[rstest]
+#[case::definition(true, json!([manager("flux", "Apply", "")]))]
+#[case::scaled_before(false, json!([manager("flux", "Apply", ""), manager("hpa", "Update", "scale")]))]
+#[tokio::test]
+async fn the_replicas_of_a_custom_resource_belong_to_who_applies_them(
+    #[case] definition: bool,
+    #[case] managers: Value,
+) {
+    for rung in [scale(), patch()] {
+        let seen = read_cache(caches(definition, Some(5), managers.clone()), &rung).await;
+        let (TargetState::Scale(object, 5) | TargetState::Field(object, Some(_))) = &seen else { panic!("{seen:?}") };
+        assert_eq!(object.replicas_path.as_deref(), Some("spec.size"));
+        assert_eq!(seen.dimension(&rung), "replicas");
+        let owned = object.owned.as_ref().unwrap();
+        assert_eq!((owned.owner.manager.as_str(), owned.path.as_str()), ("flux", "spec.size"));
+        assert!(object.written_by.is_some());
+    }
+}
+
+#[tokio::test]
+async fn without_the_definition_the_path_is_unknown_until_somebody_scales() {
+    let managers = json!([manager("flux", "Apply", "")]);
+    let seen = read_cache(caches(false, Some(5), managers), &scale()).await;
+    let TargetState::Scale(object, 5) = &seen else { panic!("{seen:?}") };
+    assert_eq!((&object.replicas_path, &object.owned), (&None, &None));
+}
