@@ -17,8 +17,9 @@ use super::target::{self, Actor, Targets};
 use ganglion_api::closed_loop::TargetRef;
 use ganglion_api::closed_loop::action::Rung;
 use ganglion_api::closed_loop::reasons::LoopReason;
-use ganglion_core::facts::Key;
-use ganglion_core::world::World;
+use ganglion_api::closed_loop::status::SeenOwner;
+use ganglion_core::facts::{DeploymentFact, Key};
+use ganglion_core::world::{Origin, World};
 use ganglion_loops_plan::execution::TargetState;
 use ganglion_loops_plan::world::register;
 use ganglion_runtime::context::Context;
@@ -174,4 +175,48 @@ async fn without_the_definition_the_path_is_unknown_until_somebody_scales() {
     let seen = read_cache(caches(false, Some(5), managers), &scale()).await;
     let TargetState::Scale(object, 5) = &seen else { panic!("{seen:?}") };
     assert_eq!((&object.replicas_path, &object.owned), (&None, &None));
+}
+
+/// A remembered owner is found although somebody else has changed the replicas since, with the operator's permissions.
+#[tokio::test]
+async fn the_remembered_owner_of_replicas_is_found_before_an_action_is_made() {
+    let replicas = json!({"f:spec": {"f:replicas": {}}});
+    let entry = |manager: &str, operation: &str, time: &str, fields: &Value| json!({"manager": manager, "operation": operation, "time": time, "fieldsType": "FieldsV1", "fieldsV1": fields});
+    let managers = json!([
+        entry("flux", "Apply", "2026-11-26T10:00:00Z", &json!({"f:spec": {"f:template": {}}})),
+        entry("kubectl", "Update", "2026-11-26T10:05:00Z", &replicas),
+    ]);
+    let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"name": "web", "namespace": "shop", "uid": "u", "resourceVersion": "7", "managedFields": managers},
+        "spec": {"replicas": 4, "selector": {}, "template": {}}});
+    let fact: k8s_openapi::api::apps::v1::Deployment = serde_json::from_value(deployment.clone()).unwrap();
+    let path = "/apis/apps/v1/namespaces/shop/deployments/web";
+    let targets = targets(context([(path, (200, deployment))].into()));
+    targets.ctx.store.apply(DeploymentFact::from(fact), Origin::Watch);
+    let owner = SeenOwner {
+        dimension: "replicas".into(),
+        manager: "flux".into(),
+        uid: "u".into(),
+        applied_at: serde_json::from_value(json!("2026-11-26T10:00:00.000000Z")).unwrap(),
+    };
+    for (template, is_read) in [
+        (json!({"create": {"to": {"nodeName": "a"}}}), true),
+        (json!({"delete": {}}), true),
+        (json!({"move": {"to": {"nodeName": "a"}}}), false),
+    ] {
+        let rung = rung(json!({"workloadAction": template}));
+        for remembered in [vec![], vec![owner.clone()]] {
+            let actor = Actor::new(&targets, &Key::new("shop", "loop"), &target("apps/v1", "Deployment"), None);
+            let mut actor = actor.remembering(&remembered);
+            let seen = target::read(&targets, &mut actor, &rung, None).await.unwrap();
+            let TargetState::Workload(object, 4) = &seen else {
+                assert_eq!((seen, is_read), (TargetState::WorkloadAction(None), false));
+                continue;
+            };
+            assert!(is_read);
+            assert_eq!(object.written_by.as_deref(), Some("kubectl"));
+            let taken_over_by = object.owned.as_ref().and_then(|owned| owned.taken_over_by.as_deref());
+            assert_eq!(taken_over_by, (!remembered.is_empty()).then_some("kubectl"));
+        }
+    }
 }

@@ -51,7 +51,8 @@ fn sign(by: f64) -> Direction {
     }
 }
 
-fn ratio(factor: Option<&Number>) -> Direction {
+/// Direction of a multiplication by this factor.
+pub fn ratio(factor: Option<&Number>) -> Direction {
     factor
         .and_then(|factor| quantity::number(factor.as_str()).ok())
         .map_or(Direction::Neither, |factor| sign(factor - 1.0))
@@ -111,6 +112,15 @@ pub fn reading(rung: &Rung) -> String {
         (Some(patch), _) => format!("patch {}", patch.path),
         (None, Some(_)) => format!("workloadAction {dimension} {:?}", rung.on_replica_owner),
         (None, None) => dimension,
+    }
+}
+
+/// Number of replicas that the WorkloadAction of a rung adds or removes; None if it only moves some.
+pub fn replicas_by(template: &ActionTemplate) -> Option<i32> {
+    match (&template.create, &template.delete) {
+        (Some(create), _) => Some(create.count.unwrap_or(1)),
+        (None, Some(delete)) => Some(delete.count.unwrap_or(1).saturating_neg()),
+        (None, None) => None,
     }
 }
 

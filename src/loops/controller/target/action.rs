@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use kube::Resource;
+use kube::api::DynamicObject;
 use serde_json::json;
 
+use super::scale::replicas;
 use super::{Actor, Targets};
 use ganglion_api::closed_loop::TargetRef;
 use ganglion_api::closed_loop::action::{ActionTemplate, Rung};
@@ -16,16 +18,16 @@ use ganglion_core::facts::{DeploymentFact, Key, ReplicaSetFact};
 use ganglion_core::kind_path::KindPath;
 use ganglion_core::owners::is_owned;
 use ganglion_core::world::Origin;
-use ganglion_loops_plan::execution::ownership::{owned_replicas, refuse};
-use ganglion_loops_plan::execution::{TargetState, WorkloadActionState};
+use ganglion_loops_plan::execution::ownership::owned_replicas;
+use ganglion_loops_plan::execution::{ObjectVersion, TargetState, WorkloadActionState};
 use ganglion_loops_plan::rung;
+use ganglion_runtime::account::ObjectPath;
 use ganglion_runtime::error::Error;
+use ganglion_runtime::writer::AnswerBounds;
 
-/// Returns the progress of the claimed action. Without a claim there is no action.
-pub async fn read(targets: &Targets, actor: &Actor, claim: Option<&Claim>) -> Result<TargetState, Error> {
-    let Some(name) = claim.and_then(|claim| claim.goal.workload_action.as_ref()) else {
-        return Ok(TargetState::WorkloadAction(None));
-    };
+/// Returns the progress of the claimed action.
+pub async fn read(targets: &Targets, actor: &Actor, claim: &Claim) -> Result<TargetState, Error> {
+    let Some(name) = &claim.goal.workload_action else { return Ok(TargetState::WorkloadAction(None)) };
     let key = Key::new(actor.loop_key.namespace.clone(), name.clone());
     let known = targets.ctx.store.read(|world| world.table::<WorkloadAction>().get(&key).cloned());
     // The watch may lag behind, so a missing action is read from the API server.
@@ -43,31 +45,66 @@ pub async fn read(targets: &Targets, actor: &Actor, claim: Option<&Claim>) -> Re
     Ok(TargetState::WorkloadAction(Some(end(&found))))
 }
 
-/// Returns the state of the workload before the action exists. Reads the cache, so that the account needs no permission
-/// for it.
-pub fn read_ahead(targets: &Targets, actor: &Actor, rung: &Rung, template: &ActionTemplate) -> TargetState {
+/// Returns the state of the workload before the action exists. Reads the cache, or the workload as the operator, so that
+/// the account needs no permission for it.
+pub async fn read_ahead(
+    targets: &Targets,
+    actor: &Actor,
+    rung: &Rung,
+    template: &ActionTemplate,
+) -> Result<TargetState, Error> {
     let TargetRef { api_version, kind, name } = &actor.target;
-    let key = Key::new(actor.loop_key.namespace.clone(), name.clone());
-    let scale = targets.ctx.store.read(|world| match (api_version.as_str(), kind.as_str()) {
-        ("apps/v1", "Deployment") => Ok(world.get::<DeploymentFact>(&key).map(|found| found.scale.clone())),
-        ("apps/v1", "ReplicaSet") => Ok(world.get::<ReplicaSetFact>(&key).map(|found| found.scale.clone())),
-        _ => Err(format!(
-            "WorkloadActions are for Deployments and ReplicaSets of apps/v1, not for {kind} of {api_version}: use another \
-             action, or correct spec.target"
-        )),
+    let namespace = &actor.loop_key.namespace;
+    let key = Key::new(namespace.clone(), name.clone());
+    let cached = targets.ctx.store.read(|world| match (api_version.as_str(), kind.as_str()) {
+        ("apps/v1", "Deployment") => {
+            let found = world.get::<DeploymentFact>(&key);
+            Some(("deployments", found.map(|found| (found.id.clone(), found.scale.clone()))))
+        }
+        ("apps/v1", "ReplicaSet") => {
+            let found = world.get::<ReplicaSetFact>(&key);
+            Some(("replicasets", found.map(|found| (found.id.clone(), found.scale.clone()))))
+        }
+        _ => None,
     });
-    match scale {
-        Err(words) => TargetState::Unfit(LoopReason::NotSupported, words),
-        Ok(None) => actor.not_found(),
-        Ok(Some(scale)) => match scale.owned_by {
-            Some(owner) if template.move_.is_none() && rung::yields(rung) => {
-                let owned = owned_replicas(&actor.target, &actor.loop_key.namespace, &owner, scale.replicas);
-                let (reason, words) = refuse(&actor.target, &rung::dimension(rung), &owned);
-                TargetState::Unfit(reason, words)
-            }
-            Some(_) | None => TargetState::WorkloadAction(None),
-        },
+    let (plural, found) = match cached {
+        Some(cached) => cached,
+        None => {
+            let words = format!(
+                "WorkloadActions are for Deployments and ReplicaSets of apps/v1, not for {kind} of {api_version}: use \
+                 another action, or correct spec.target"
+            );
+            return Ok(TargetState::Unfit(LoopReason::NotSupported, words));
+        }
+    };
+    let Some((id, scale)) = found else { return Ok(actor.not_found()) };
+    if template.move_.is_some() {
+        return Ok(TargetState::WorkloadAction(None));
     }
+    // The cache has no managed fields.
+    if actor.remembers(&rung::dimension(rung)) {
+        let kind = KindPath::namespaced(api_version, namespace, plural)?;
+        let path = ObjectPath { kind: &kind, name, subresource: None };
+        let object = targets.ctx.writer.bounded(path.request()?, AnswerBounds::OBJECT).await;
+        let object: DynamicObject = object.map_err(|error| match error {
+            // The account lacks nothing.
+            Error::Forbidden(refused) => Error::Doubtful(refused),
+            error => error,
+        })?;
+        let path = rung::REPLICAS_PATH.to_owned();
+        let thing = actor.field_version(&object, rung, std::slice::from_ref(&path), Some(&path));
+        return Ok(TargetState::Workload(thing, replicas(&object)));
+    }
+    let owned = scale.owned_by.map(|owner| owned_replicas(&actor.target, namespace, &owner, scale.replicas));
+    let thing = ObjectVersion {
+        uid: id.uid,
+        version: id.version,
+        written_by: scale.written_by,
+        owned: owned.map(Box::new),
+        replicas_path: Some(rung::REPLICAS_PATH.to_owned()),
+        ..ObjectVersion::default()
+    };
+    Ok(TargetState::Workload(thing, scale.replicas))
 }
 
 fn end(action: &WorkloadAction) -> WorkloadActionState {

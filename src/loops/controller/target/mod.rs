@@ -162,8 +162,8 @@ fn unknown_kind_message(target: &TargetRef) -> String {
 /// Reads the state of the target that decides whether the rung could begin now.
 async fn read_ahead(targets: &Targets, actor: &mut Actor, rung: &Rung) -> Result<TargetState, Error> {
     match &rung.workload_action {
-        Some(template) => Ok(action::read_ahead(targets, actor, rung, template)),
-        None => read(targets, actor, rung, None).await,
+        Some(template) if template.move_.is_some() => action::read_ahead(targets, actor, rung, template).await,
+        Some(_) | None => read(targets, actor, rung, None).await,
     }
 }
 
@@ -178,8 +178,13 @@ pub async fn read(
         scale::read(targets, actor, rung, claim).await
     } else if rung.tune.is_some() {
         tune::read(targets, actor).await
-    } else if rung.workload_action.is_some() {
-        action::read(targets, actor, claim).await
+    } else if let Some(template) = &rung.workload_action {
+        match claim {
+            Some(claim) => action::read(targets, actor, claim).await,
+            // The action itself finds out whether it can move replicas.
+            None if template.move_.is_some() => Ok(TargetState::WorkloadAction(None)),
+            None => action::read_ahead(targets, actor, rung, template).await,
+        }
     } else if let Some(resize) = &rung.resize {
         resize::read(targets, actor, rung, resize).await
     } else if let Some(field) = &rung.patch {

@@ -1,22 +1,23 @@
 //! Requests and limits of one container, in the workload's running pods and in its pod template.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, OwnerReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ManagedFieldsEntry, ObjectMeta, OwnerReference};
 use kube::api::DynamicObject;
 use kube::core::Selector;
 use serde::Deserialize;
-use serde::de::IgnoredAny;
+use serde::de::{Deserializer, IgnoredAny, SeqAccess, Visitor};
 use serde_json::json;
 
 use super::{Actor, Targets, discover, no_such_kind, replicas_path, unknown_kind};
-use ganglion_api::closed_loop::action::{Resize, Rung};
+use ganglion_api::closed_loop::action::{Bounds, Resize, Rung};
 use ganglion_api::closed_loop::metric::ResourceName;
 use ganglion_api::closed_loop::reasons::LoopReason;
 use ganglion_api::execution::Quantities;
 use ganglion_api::scalars::Number;
 use ganglion_core::amounts::Amounts;
-use ganglion_core::facts::Uid;
+use ganglion_core::facts::{FieldPath, Uid};
 use ganglion_core::items::Items;
 use ganglion_core::json_patch::JsonPatch;
 use ganglion_core::kind_path::KindPath;
@@ -32,6 +33,9 @@ const PODS: usize = 10_000;
 
 /// Maximum length of a quoted message of a kubelet, in characters.
 const MAX_MESSAGE: usize = 500;
+
+/// Maximum number of managers of a pod that have resized it.
+const RESIZERS: usize = 8;
 
 /// Used fields of a `PodList`: whole pods take many times the size of the list.
 #[derive(Deserialize)]
@@ -60,6 +64,52 @@ struct ResizableMeta {
     deletion_timestamp: Option<IgnoredAny>,
     #[serde(default)]
     owner_references: Vec<OwnerReference>,
+    #[serde(default, deserialize_with = "resizers")]
+    managed_fields: Vec<ManagedFieldsEntry>,
+}
+
+/// Reads the managers that have resized the pod in place. Other entries, which take more memory than all other fields
+/// of a pod, are not kept.
+fn resizers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<ManagedFieldsEntry>, D::Error> {
+    struct Resizers;
+
+    impl<'de> Visitor<'de> for Resizers {
+        type Value = Vec<ManagedFieldsEntry>;
+
+        fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+            formatter.write_str("a list of managed fields")
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut entries: A) -> Result<Self::Value, A::Error> {
+            let mut kept = Vec::new();
+            while let Some(entry) = entries.next_element::<ManagedFieldsEntry>()? {
+                if entry.subresource.as_deref() == Some("resize") && kept.len() < RESIZERS {
+                    kept.push(entry);
+                }
+            }
+            Ok(kept)
+        }
+
+        fn visit_unit<E>(self) -> Result<Self::Value, E> {
+            Ok(Vec::new())
+        }
+    }
+
+    deserializer.deserialize_any(Resizers)
+}
+
+/// Manager that last set these amounts of the container by a resize, except the execution of a loop.
+fn resized_by(managers: Vec<ManagedFieldsEntry>, container: &str, amounts: &[&str]) -> Option<String> {
+    if managers.is_empty() {
+        return None;
+    }
+    let pod = json!({"spec": {"containers": [{"name": container}]}});
+    let meta = ObjectMeta { managed_fields: Some(managers), ..ObjectMeta::default() };
+    let writer = |amount: &&str| {
+        let parts: Vec<&str> = ["spec", "containers", "0", "resources"].into_iter().chain(amount.split('.')).collect();
+        FieldPath::new(&pod, &parts).last_writer(&meta)
+    };
+    amounts.iter().find_map(writer)
 }
 
 #[derive(Default, Deserialize)]
@@ -164,9 +214,17 @@ fn pod_seen(pod: ResizablePod, resize: &Resize) -> Option<PodResources> {
     let container = status.container_statuses.iter().find(|container| container.name == resize.container);
     let pending = status.conditions.into_iter().find(is_pending);
     let (uid, generation) = (Uid::from(metadata.uid), metadata.generation);
+    let amounts = ["requests", "limits"].map(|part| format!("{part}.{}", resize.resource.as_str()));
+    let amounts: Vec<&str> = match resize.what.unwrap_or(Bounds::Both) {
+        Bounds::Requests => vec![&amounts[0]],
+        Bounds::Limits => vec![&amounts[1]],
+        Bounds::Both => vec![&amounts[0], &amounts[1]],
+    };
+    let written_by = resized_by(metadata.managed_fields, &resize.container, &amounts);
+    let version = metadata.resource_version;
     Some(PodResources {
         name: metadata.name,
-        thing: ObjectVersion { uid, generation, version: metadata.resource_version, ..ObjectVersion::default() },
+        thing: ObjectVersion { uid, generation, version, written_by, ..ObjectVersion::default() },
         index,
         wants: quantities(spec.containers[index].resources.as_ref(), resize.resource),
         has: container
@@ -256,4 +314,48 @@ fn patch(
         }
     }
     patch
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::Value;
+
+    use super::*;
+    use ganglion_api::marks;
+
+    fn entry(manager: &str, subresource: &str, part: &str) -> Value {
+        let resources = json!({"f:resources": {part: {"f:memory": {}}}});
+        let containers = json!({"k:{\"name\":\"app\"}": resources});
+        json!({"manager": manager, "operation": "Update", "subresource": subresource, "time": "2026-11-26T10:00:00Z",
+            "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": {"f:containers": containers}}})
+    }
+
+    #[rstest]
+    #[case::nobody(json!([entry("kube-controller-manager", "", "f:requests")]), None)]
+    #[case::the_loop(json!([entry(marks::EXECUTION_MANAGER, "resize", "f:requests")]), None)]
+    #[case::somebody(json!([entry("creator", "", "f:requests"), entry("updater", "resize", "f:requests")]), Some("updater"))]
+    #[case::limits(json!([entry("updater", "resize", "f:limits")]), Some("updater"))]
+    #[case::another_resource(json!([entry("updater", "resize", "f:claims")]), None)]
+    #[case::null(Value::Null, None)]
+    fn who_resized_a_pod_in_place_is_known(#[case] managers: Value, #[case] expected: Option<&str>) {
+        let container =
+            json!({"name": "app", "resources": {"requests": {"memory": "1Gi"}, "limits": {"memory": "1Gi"}}});
+        let pod: ResizablePod = serde_json::from_value(json!({
+            "metadata": {"name": "a", "uid": "a", "resourceVersion": "1", "managedFields": managers},
+            "spec": {"containers": [{"name": "proxy"}, container]},
+        }))
+        .unwrap();
+        let resize = json!({"container": "app", "resource": "memory", "factor": "2", "max": "4Gi"});
+        let seen = pod_seen(pod, &serde_json::from_value(resize).unwrap()).unwrap();
+        assert_eq!((seen.index, seen.thing.written_by.as_deref()), (1, expected));
+    }
+
+    #[test]
+    fn few_managers_of_a_pod_are_kept() {
+        let managers: Vec<Value> = (0..100).map(|index| entry(&format!("m{index}"), "resize", "f:requests")).collect();
+        let meta = json!({"name": "a", "uid": "a", "resourceVersion": "1", "managedFields": managers});
+        let meta: ResizableMeta = serde_json::from_value(meta).unwrap();
+        assert_eq!(meta.managed_fields.len(), RESIZERS);
+    }
 }

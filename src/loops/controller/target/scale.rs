@@ -97,7 +97,7 @@ fn unset_path(error: &kube::Error, known_path: Option<String>, object: &DynamicO
 }
 
 /// `spec.replicas` of the object; 1 if it is unset.
-fn replicas(object: &DynamicObject) -> i32 {
+pub fn replicas(object: &DynamicObject) -> i32 {
     let replicas = object.data.pointer("/spec/replicas").and_then(serde_json::Value::as_i64);
     replicas.map_or(1, |replicas| i32::try_from(replicas).unwrap_or(i32::MAX))
 }

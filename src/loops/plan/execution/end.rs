@@ -154,7 +154,14 @@ fn last_change(context: &ExecutionContext) -> Option<LastChange> {
         (RungAction::Scale(_) | RungAction::Patch(_), _) => {
             (context.status.before.clone()?, context.status.after.clone()?)
         }
-        // Others may change the template back; the pods are the workload's own.
+        (RungAction::WorkloadAction(template), _) => {
+            let (by, after) = (rung::replicas_by(template)?, claim.goal.replicas?);
+            (after.saturating_sub(by).to_string(), after.to_string())
+        }
+        (RungAction::Resize(resize), _) if resize.template != Some(true) => {
+            let amount = |quantities| resize::chosen(resize, quantities).map(|amount| amount.0.clone());
+            (amount(claim.was.as_ref()?)?, amount(claim.goal.quantities.as_ref()?)?)
+        }
         (RungAction::Resize(resize), Some(TargetState::Resources(seen))) if resize.template == Some(true) => {
             let amount = |quantities| resize::chosen(resize, quantities).map(|amount| amount.0.clone());
             let (_, template) = seen.template.as_ref()?;

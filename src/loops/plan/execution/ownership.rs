@@ -140,14 +140,9 @@ fn partial(object: &Value, path: &[&str]) -> Option<Value> {
 /// Why the rung is not carried out, if somebody else applies the field that it changes.
 pub fn refusal(target: &TargetRef, rung: &Rung, seen: &TargetState) -> Option<(LoopReason, String)> {
     let (_, owned) = owned(rung, seen)?;
-    Some(refuse(target, &seen.dimension(rung), owned))
-}
-
-/// Reason and message of a refusal to change this dimension.
-pub fn refuse(target: &TargetRef, dimension: &str, owned: &OwnedField) -> (LoopReason, String) {
-    let is_replicas = dimension == "replicas";
+    let is_replicas = seen.dimension(rung) == "replicas";
     let reason = if is_replicas { LoopReason::ReplicasOwnedElsewhere } else { LoopReason::FieldOwnedElsewhere };
-    (reason, message(target, owned))
+    Some((reason, message(target, owned)))
 }
 
 /// The owner to remember, if the rung is refused because of it. The annotation of an owner that applies on the client
@@ -172,7 +167,8 @@ pub fn remembered(before: &[SeenOwner], read: impl Fn(&str) -> bool, found: &[Se
 fn owned<'a>(rung: &Rung, seen: &'a TargetState) -> Option<(&'a ObjectVersion, &'a OwnedField)> {
     let object = match (RungAction::from(rung), seen) {
         (RungAction::Scale(_), TargetState::Scale(object, _))
-        | (RungAction::Patch(_), TargetState::Field(object, _)) => object,
+        | (RungAction::Patch(_), TargetState::Field(object, _))
+        | (RungAction::WorkloadAction(_), TargetState::Workload(object, _)) => object,
         (RungAction::Resize(Resize { template: Some(true), .. }), TargetState::Resources(seen)) => &seen.target,
         _ => return None,
     };

@@ -153,6 +153,7 @@ fn progress(context: &ExecutionContext, claim: &Claim, seen: &TargetState) -> Cl
             TargetState::Scale(..)
             | TargetState::Resources(..)
             | TargetState::Field(..)
+            | TargetState::Workload(..)
             | TargetState::WorkloadAction(_)
             | TargetState::Loop(_)
             | TargetState::Nothing

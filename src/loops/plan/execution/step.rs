@@ -156,10 +156,14 @@ pub fn plan(context: &ExecutionContext, chosen: &Chosen, seen: &TargetState) -> 
             let goal = Goal { value: Some(value.clone()), ..Goal::default() };
             soon(goal, Some(before), value, Some(thing))
         }
-        (RungAction::WorkloadAction(_), TargetState::WorkloadAction(_)) => {
+        (RungAction::WorkloadAction(template), TargetState::WorkloadAction(_) | TargetState::Workload(..)) => {
             let name = action_name(context.loop_name, context.uid, chosen.seq);
             let after = format!("WorkloadAction {name}");
-            let goal = Goal { workload_action: Some(name), ..Goal::default() };
+            let replicas = match (seen, rung::replicas_by(template)) {
+                (TargetState::Workload(_, now), Some(by)) => Some(now.saturating_add(by).max(0)),
+                _ => None,
+            };
+            let goal = Goal { workload_action: Some(name), replicas, ..Goal::default() };
             Ok(ClaimPlan { lasts: ACTION_TIMEOUT, ..soon(goal, None, after, None)? })
         }
         (RungAction::Webhook(_), TargetState::Nothing) => {
@@ -179,6 +183,7 @@ pub fn plan(context: &ExecutionContext, chosen: &Chosen, seen: &TargetState) -> 
             TargetState::Scale(..)
             | TargetState::Resources(..)
             | TargetState::Field(..)
+            | TargetState::Workload(..)
             | TargetState::WorkloadAction(_)
             | TargetState::Loop(_)
             | TargetState::Nothing

@@ -70,7 +70,7 @@ pub struct ObjectVersion {
     pub generation: i64,
     /// The resourceVersion.
     pub version: String,
-    /// The field manager that last wrote the field, unless it was a loop.
+    /// The field manager that last wrote the field, unless it was a loop. Of a pod: that last resized it in place.
     pub written_by: Option<String>,
     /// The field, if somebody else applies it.
     pub owned: Option<Box<OwnedField>>,
@@ -105,6 +105,8 @@ pub enum TargetState {
     Resources(Box<ResizeTarget>),
     /// The value of the field.
     Field(ObjectVersion, Option<Value>),
+    /// The replicas of the workload, before a WorkloadAction that changes them exists.
+    Workload(ObjectVersion, i32),
     /// The WorkloadAction of this decision; none if it does not exist.
     WorkloadAction(Option<WorkloadActionState>),
     /// The loop that is tuned.
@@ -122,7 +124,7 @@ impl TargetState {
     /// Path of the number of replicas in the target, if it is known.
     pub fn replicas_path(&self) -> Option<&str> {
         let object = match self {
-            Self::Scale(object, _) | Self::Field(object, _) => object,
+            Self::Scale(object, _) | Self::Field(object, _) | Self::Workload(object, _) => object,
             Self::Resources(seen) => &seen.target,
             Self::NotFound(_)
             | Self::Unfit(..)
@@ -348,6 +350,7 @@ pub fn lookup_failure(seen: &TargetState) -> Option<(LoopReason, &str)> {
         TargetState::Scale(..)
         | TargetState::Resources(..)
         | TargetState::Field(..)
+        | TargetState::Workload(..)
         | TargetState::WorkloadAction(_)
         | TargetState::Loop(_)
         | TargetState::Nothing => None,

@@ -11,9 +11,10 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::resize;
 use super::texts::target_text;
-use super::types::{ExecutionContext, ObjectVersion, ResizeTarget, TargetState};
+use super::types::{ExecutionContext, ObjectVersion, PodResources, ResizeTarget, TargetState};
 use crate::common::{elapsed, later, micro_time};
 use crate::rung;
+use ganglion_api::closed_loop::action::Resize;
 use ganglion_api::decision::{Chosen, Direction};
 use ganglion_api::execution::{ExecutionStatus, LastChange, UNDONE_LIMIT, Undone};
 use ganglion_core::{contest, quantity};
@@ -61,7 +62,7 @@ pub fn with_reverts(context: &ExecutionContext, chosen: &Chosen, seen: &TargetSt
     let dimension = seen.dimension(&chosen.action);
     let Some((thing, now)) = field(chosen, seen) else { return status };
     let Some(last) = status.last_changes.iter().find(|last| last.dimension == dimension) else { return status };
-    if !is_reverted(last, &now) {
+    if !now.is_some_and(|now| is_reverted(last, &now)) {
         let is_old = last.at.as_ref().is_some_and(|at| elapsed(at, context.now) >= STAY);
         if is_old || turns(last, rung::direction(&chosen.action)) {
             status.undone.retain(|undone| undone.dimension != dimension);
@@ -95,12 +96,16 @@ fn number(text: &str) -> Option<f64> {
     quantity::number(text.trim_matches('"')).ok()
 }
 
-/// The object and the value of the field that others may change back.
-fn field<'a>(chosen: &Chosen, seen: &'a TargetState) -> Option<(&'a ObjectVersion, String)> {
+/// The object and the value of the field that others may change back. No value: nobody has changed it back.
+fn field<'a>(chosen: &Chosen, seen: &'a TargetState) -> Option<(&'a ObjectVersion, Option<String>)> {
     match seen {
-        TargetState::Scale(thing, replicas) => Some((thing, replicas.to_string())),
-        TargetState::Field(thing, value) => Some((thing, value.as_ref().map(ToString::to_string).unwrap_or_default())),
-        TargetState::Resources(seen) => Some((&seen.target, template_amount(chosen, seen)?)),
+        TargetState::Scale(thing, replicas) | TargetState::Workload(thing, replicas) => {
+            Some((thing, Some(replicas.to_string())))
+        }
+        TargetState::Field(thing, value) => {
+            Some((thing, Some(value.as_ref().map(ToString::to_string).unwrap_or_default())))
+        }
+        TargetState::Resources(seen) => resources(chosen.action.resize.as_ref()?, seen),
         TargetState::WorkloadAction(_)
         | TargetState::Loop(_)
         | TargetState::Nothing
@@ -110,10 +115,24 @@ fn field<'a>(chosen: &Chosen, seen: &'a TargetState) -> Option<(&'a ObjectVersio
     }
 }
 
-/// The amount in the template that the rung changes.
-fn template_amount(chosen: &Chosen, seen: &ResizeTarget) -> Option<String> {
-    let (_, template) = seen.template.as_ref()?;
-    resize::chosen(chosen.action.resize.as_ref()?, template).map(|amount| amount.0.clone())
+/// The amount in the template, if the rung changes it. Otherwise that of the pod which others have resized in place the
+/// furthest back: a pod that nobody has resized has replaced one that the loop had resized.
+fn resources<'a>(resize: &Resize, seen: &'a ResizeTarget) -> Option<(&'a ObjectVersion, Option<String>)> {
+    let text = |quantities| resize::chosen(resize, quantities).map(|amount| amount.0.clone());
+    if resize.template == Some(true) {
+        let (_, template) = seen.template.as_ref()?;
+        return Some((&seen.target, Some(text(template)?)));
+    }
+    let amount = |pod: &&PodResources| {
+        let amount = resize::chosen(resize, &pod.wants).and_then(|amount| quantity::number(amount.as_str()).ok());
+        amount.unwrap_or_default()
+    };
+    let resized = seen.pods.iter().filter(|pod| pod.thing.written_by.is_some());
+    let furthest = match rung::ratio(Some(&resize.factor)) {
+        Direction::Raise => resized.min_by(|one, other| amount(one).total_cmp(&amount(other))),
+        Direction::Lower | Direction::Neither => resized.max_by(|one, other| amount(one).total_cmp(&amount(other))),
+    };
+    Some(furthest.map_or((&seen.target, None), |pod| (&pod.thing, text(&pod.wants))))
 }
 
 /// Whether the value went back at least part of the way. Without numbers: whether the value differs.

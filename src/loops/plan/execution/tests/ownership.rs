@@ -12,6 +12,7 @@ use ganglion_api::closed_loop::TargetRef;
 use ganglion_api::closed_loop::action::Rung;
 use ganglion_api::closed_loop::reasons::LoopReason;
 use ganglion_api::closed_loop::status::SeenOwner;
+use ganglion_api::workload_action::OnReplicaOwner;
 use ganglion_core::facts::{ApplyMethod, FieldOwner};
 
 const APPLIED_AT: &str = "2026-11-26T10:00:00Z";
@@ -225,6 +226,29 @@ fn the_replicas_of_a_custom_resource_are_owned_by_who_applies_their_path() {
     let fields = TargetObject { target: &target, namespace: "shop", object: &object };
     assert_eq!(fields.owned_field("replicas", &path, &[]), None);
     assert_eq!(fields.last_writer(&path).as_deref(), Some("hpa"));
+}
+
+/// A rung that creates or deletes replicas by a WorkloadAction leaves them to their owner as a scale does.
+#[rstest]
+#[case(json!({"create": {"to": {"nodeName": "a"}}}))]
+#[case(json!({"delete": {"count": 2}}))]
+fn an_action_on_replicas_yields_to_their_owner_and_remembers_it(#[case] template: Value) {
+    let rung = rung(json!({"workloadAction": template}));
+    let state = |owned| TargetState::Workload(version(owned), 5);
+    assert_eq!(refusal(&target(), &rung, &state(None)), None);
+    let (reason, message) = refusal(&target(), &rung, &state(Some(flux()))).unwrap();
+    assert_eq!(reason, LoopReason::ReplicasOwnedElsewhere);
+    assert!(message.contains("belongs to flux"), "{message}");
+    let memory: Vec<SeenOwner> = seen_owner(&rung, &state(Some(flux()))).into_iter().collect();
+    assert_eq!((memory[0].manager.as_str(), memory[0].dimension.as_str()), ("flux", "replicas"));
+    let scaled = [
+        ("flux", "Apply", APPLIED_AT, json!({"f:template": {}})),
+        ("kubectl", "Update", "2026-11-26T10:05:00Z", json!({"f:replicas": {}})),
+    ];
+    let taken_over = owned(&deployment(&scaled, None), &rung, "spec.replicas", &memory);
+    assert!(taken_over.is_some_and(|owned| owned.taken_over_by.as_deref() == Some("kubectl")));
+    let forced = Rung { on_replica_owner: Some(OnReplicaOwner::Force), ..rung };
+    assert_eq!(refusal(&target(), &forced, &state(Some(flux()))), None);
 }
 
 #[test]

@@ -245,6 +245,53 @@ fn a_template_that_somebody_sets_back_three_times_is_left_alone() {
     assert_eq!(reasons, [done, done, done, Some(LoopReason::FieldConflict)]);
 }
 
+/// Rounds in which the loop raises the memory of a pod in place. After each, the pod has 256Mi again: because this
+/// manager has resized it back, or because it was replaced.
+fn rounds_in_place(by: Option<&str>) -> Vec<Option<LoopReason>> {
+    let mut stage = Stage::new(rung(json!({})), &[("a", "256Mi")]);
+    let mut reasons = Vec::new();
+    for round in 1..=5 {
+        stage.chosen.seq = round;
+        for _ in 0..9 {
+            if let ExecutionStep::Act(_) = stage.step(round, None) {
+                stage.write("a", "512Mi");
+                stage.pod("a").thing.written_by = None;
+            }
+        }
+        reasons.push(stage.status.reason);
+        stage.write("a", "256Mi");
+        let pod = stage.pod("a");
+        match by {
+            Some(by) => pod.thing.written_by = Some(by.into()),
+            None => pod.thing.uid = format!("a{round}").as_str().into(),
+        }
+    }
+    reasons
+}
+
+#[test]
+fn pods_that_somebody_resizes_back_three_times_are_left_alone() {
+    let (done, stop) = (Some(LoopReason::Done), Some(LoopReason::FieldConflict));
+    assert_eq!(rounds_in_place(Some("vpa-updater")), [done, done, done, stop, stop]);
+    assert_eq!(rounds_in_place(None), [done; 5], "a pod that was replaced has the resources of the template");
+}
+
+#[test]
+fn a_pod_that_somebody_resizes_further_is_not_set_back() {
+    let mut stage = Stage::new(rung(json!({})), &[("a", "256Mi"), ("b", "256Mi")]);
+    for round in 1..=5 {
+        stage.chosen.seq = round;
+        stage.step(round, None);
+        assert_ne!(stage.status.reason, Some(LoopReason::FieldConflict));
+        for (name, memory) in [("a", "512Mi"), ("b", "1Gi")] {
+            stage.write(name, memory);
+        }
+        stage.pod("b").thing.written_by = Some("vpa-updater".into());
+        stage.step(round, None);
+        assert_eq!(stage.status.undone, []);
+    }
+}
+
 #[test]
 fn asked_for_is_not_given() {
     let mut stage = Stage::new(rung(json!({})), &[("a", "256Mi")]);

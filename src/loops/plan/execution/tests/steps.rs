@@ -661,6 +661,39 @@ fn who_undoes_each_change_after_more_than_an_hour_stops_the_loop() {
     }
 }
 
+/// Rounds of a rung that creates or deletes replicas. After each, somebody sets the replicas back to 9.
+#[rstest]
+#[case(json!({"create": {"to": {"nodeName": "a"}}}), 10)]
+#[case(json!({"create": {"to": {"nodeName": "a"}, "count": 3}}), 12)]
+#[case(json!({"delete": {}}), 8)]
+#[case(json!({"delete": {"count": 2}}), 7)]
+fn created_and_deleted_replicas_that_are_set_back_three_times_stop_the_loop(
+    #[case] template: Value,
+    #[case] after: i32,
+) {
+    let mut bench = Bench::new(json!({"workloadAction": template}));
+    let mut by = None;
+    let mut reasons = Vec::new();
+    for seq in 1..=4 {
+        bench.chosen.seq = seq;
+        let workload = TargetState::Workload(ObjectVersion { written_by: by, ..thing(seq) }, 9);
+        let claim = bench.next(&workload);
+        bench.recorded(claim);
+        if bench.status.claim.is_some() {
+            assert_eq!(bench.status.claim.as_ref().unwrap().goal.replicas, Some(after));
+            assert_eq!(bench.next(&workload), ExecutionStep::ReadTarget);
+            let ended = TargetState::WorkloadAction(Some(WorkloadActionState::Succeeded("done".into())));
+            let done = bench.next(&ended);
+            bench.recorded(done);
+        }
+        reasons.push(bench.status.reason);
+        by = Some("flux".to_owned());
+    }
+    let done = Some(LoopReason::Done);
+    assert_eq!(reasons, [done, done, done, Some(LoopReason::FieldConflict)]);
+    assert!(bench.status.undone.iter().all(|undone| undone.dimension == "replicas" && undone.by == "flux"));
+}
+
 #[test]
 fn patched_replicas_of_a_custom_resource_are_in_one_row_with_its_scale() {
     let mut bench = Bench::new(json!({"patch": {"path": "spec.size", "by": "1", "min": "1", "max": "9"}}));
