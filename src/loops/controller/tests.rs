@@ -1,30 +1,38 @@
-//! Targets with an API server in memory.
+//! Sources and targets with an API server in memory, and a server that users name.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Request, Response};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use kube::Client;
 use kube::client::Body;
+use prometheus_client::metrics::counter::Counter;
 use rstest::rstest;
 use serde_json::{Value, json};
+use testkit::servers::http::{Manner, Server};
 use tokio_util::sync::CancellationToken;
 use tower_test::mock;
 
+use super::monitoring::{PollRequest, Sources};
 use super::target::{self, Actor, Targets};
 use ganglion_api::closed_loop::TargetRef;
 use ganglion_api::closed_loop::action::Rung;
 use ganglion_api::closed_loop::reasons::LoopReason;
 use ganglion_api::closed_loop::status::SeenOwner;
+use ganglion_api::monitoring::MonitoringSpec;
 use ganglion_core::facts::{DeploymentFact, Key};
 use ganglion_core::world::{Origin, World};
 use ganglion_loops_plan::execution::TargetState;
 use ganglion_loops_plan::world::register;
+use ganglion_outbound::address::{self, Names, Rules};
+use ganglion_outbound::client::{AnswerLimits, OutboundClient};
+use ganglion_outbound::web::Web;
 use ganglion_runtime::context::Context;
 use ganglion_runtime::discovery::Discovery;
 use ganglion_runtime::events;
+use ganglion_runtime::fairness::FairLimit;
 use ganglion_runtime::metrics::Metrics;
 use ganglion_runtime::store::Store;
 use ganglion_runtime::writer::Writer;
@@ -59,6 +67,47 @@ fn context(answers: Answers) -> Context {
 
 fn failure(code: u16, reason: &str, message: &str) -> Value {
     json!({"kind": "Status", "status": "Failure", "reason": reason, "message": message, "code": code})
+}
+
+fn sources(answers: Answers) -> Sources {
+    let limit = || FairLimit::new(1 << 20, Counter::default());
+    let rules = Rules { allowed_networks: vec!["127.0.0.0/8".parse().unwrap()], ..Rules::default() };
+    let web = Arc::new(Web::new(Names::new(rules, address::system), limit()));
+    let limits = AnswerLimits { sample: 65_536, object: 65_536, pods: 65_536, node: 1, nodes: 1 };
+    let outbound = Arc::new(OutboundClient::new(web, Duration::from_secs(10), limit(), limits));
+    Sources { ctx: context(answers), outbound, discovery: Arc::default() }
+}
+
+/// A server behind the header of a tenant, whose value is in the spec or in a Secret.
+#[rstest]
+#[case::value(json!({"name": "X-Scope-OrgID", "value": "blue"}))]
+#[case::secret(json!({"name": "X-Scope-OrgID", "secret": {"name": "tenant", "key": "id"}}))]
+#[tokio::test]
+async fn headers_of_sources_reach_the_server(#[case] header: Value) {
+    let now = Timestamp::now().as_second();
+    let vector = json!({"status": "success", "data": {"resultType": "vector", "result": [
+        {"metric": {}, "value": [now, "7"]}]}});
+    let server = Server::start(Manner::Guarded("x-scope-orgid: blue\r\n", vector.to_string())).await;
+    let secret = json!({"metadata": {"name": "tenant"}, "data": {"id": "Ymx1ZQ=="}});
+    let sources = sources([("/api/v1/namespaces/shop/secrets/tenant", (200, secret))].into());
+    let metrics = |headers: &Value| {
+        json!([
+            {"name": "prometheus", "low": {"raise": "5"},
+                "source": {"prometheus": {"url": server.url("/"), "query": "up", "headers": headers}}},
+            {"name": "http", "low": {"raise": "5"}, "source": {"http": {
+                "url": server.url("/"), "path": "data.result[0].value[1]", "headers": headers}}},
+        ])
+    };
+    for (headers, is_let_in) in [(json!([header]), true), (json!([]), false)] {
+        let spec: MonitoringSpec = serde_json::from_value(json!({"metrics": metrics(&headers)})).unwrap();
+        let request = PollRequest::new(Key::new("shop", "web"), &spec, SignedDuration::from_secs(10));
+        for (metric, result) in sources.query(&request).await {
+            match result {
+                Ok(value) => assert!(is_let_in && value.value == "7", "{metric}: {value:?}"),
+                Err(refused) => assert!(!is_let_in && refused.words.contains("401"), "{metric}: {}", refused.words),
+            }
+        }
+    }
 }
 
 const CACHES: &str = "/apis/shop.example/v1";
