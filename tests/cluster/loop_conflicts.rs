@@ -17,6 +17,8 @@ use testkit::testbed::loops::{
 use testkit::testbed::workload::Workload;
 use testkit::testbed::{Testbed, stories};
 
+use crate::loop_rungs::{PATCHES, allow_patches, allow_patches_of};
+
 /// Maximum time until a newly installed kind is detected, plus a margin.
 const NOTICED: Duration = Duration::from_secs(25);
 
@@ -166,6 +168,147 @@ fn replicas_that_git_owns_are_left_alone_and_their_owner_is_named() {
         let message = ready(testbed, "web", "False", "ReplicasOwnedElsewhere").await?;
         ensure!(message.contains("spec.replicas of Deployment web belongs to flux"), "{message}");
         ensure!(replicas(testbed, "web").await?.1 == 1, "it was scaled");
+        Ok(())
+    });
+}
+
+/// A loop that changes the replicas by a patch, beside an autoscaler and beside Flux.
+#[test]
+fn a_patch_of_replicas_yields_as_a_scale_does() {
+    loop_story("conflict-patch", async |testbed| {
+        allow_patches(testbed).await?;
+        Workload::deployment("web", 1).make(testbed).await?;
+        account(testbed, PATCHES).await?;
+        let patch = json!({"patch": {"path": "spec.replicas", "by": "1", "min": "1", "max": "100"}});
+        make(testbed, "web", on("Low", json!([patch]))).await?;
+        ready(testbed, "web", "True", "Running").await?;
+        let hpa = json!({"metadata": {"name": "hpa"}, "spec": {
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}, "maxReplicas": 9,
+        }});
+        testbed.create::<HorizontalPodAutoscaler>(hpa).await?;
+        stands_back(testbed, "AutoscalerConflict", "HorizontalPodAutoscaler hpa acts on replicas of the same target")
+            .await?;
+        testbed.api::<HorizontalPodAutoscaler>().delete("hpa", &DeleteParams::default()).await?;
+        acts(testbed).await?;
+
+        let before = replicas(testbed, "web").await?.1;
+        let body = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"},
+            "spec": {"replicas": before}});
+        let params = PatchParams::apply("kustomize-controller").force();
+        testbed.api::<Deployment>().patch("web", &params, &Patch::Apply(body)).await?;
+        push(testbed, "web", json!({"cpu": "2"})).await?;
+        let message = ready(testbed, "web", "False", "ReplicasOwnedElsewhere").await?;
+        ensure!(message.contains("spec.replicas of Deployment web belongs to kustomize-controller"), "{message}");
+        ensure!(replicas(testbed, "web").await?.1 == before, "it was scaled");
+        Ok(())
+    });
+}
+
+/// Name of the definition of a kind whose number of replicas is `spec.size`.
+const CACHES: &str = "caches.shop.example";
+
+/// Permissions of loops that scale or patch objects of that kind.
+const CHANGES_CACHES: &[(&str, &str, &str)] = &[
+    ("shop.example", "caches", "get"),
+    ("shop.example", "caches", "patch"),
+    ("shop.example", "caches/scale", "get"),
+    ("shop.example", "caches/scale", "patch"),
+];
+
+/// Installs the kind, and creates an object that sets no size, and the account of its loops.
+async fn with_cache(testbed: &Testbed) -> Result<()> {
+    let size = json!({"type": "object", "properties": {"size": {"type": "integer"}}});
+    let definition = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": CACHES},
+        "spec": {
+            "group": "shop.example", "scope": "Namespaced",
+            "names": {"kind": "Cache", "plural": "caches", "singular": "cache"},
+            "versions": [{
+                "name": "v1", "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": size, "status": size}}},
+                "subresources": {"status": {},
+                    "scale": {"specReplicasPath": ".spec.size", "statusReplicasPath": ".status.size"}},
+            }],
+        },
+    });
+    testbed.kubectl(&["apply", "--server-side", "-f", "-"], Some(&definition.to_string())).await?;
+    testbed.plane.cluster.established(CACHES).await?;
+    allow_patches_of(testbed, "{group: shop.example, kind: Cache}").await?;
+    let cache = json!({"apiVersion": "shop.example/v1", "kind": "Cache", "metadata": {"name": "web"}, "spec": {}});
+    testbed.kubectl(&["create", "-f", "-"], Some(&cache.to_string())).await?;
+    account(testbed, CHANGES_CACHES).await
+}
+
+/// A loop on that object with this rung for low cpu.
+fn on_cache(rung: Value) -> Value {
+    let mut spec = on("Low", json!([rung]));
+    spec["target"] = json!({"apiVersion": "shop.example/v1", "kind": "Cache", "name": "web"});
+    spec
+}
+
+async fn size(testbed: &Testbed) -> Result<String> {
+    testbed.kubectl(&["get", "cache", "web", "-o", "jsonpath={.spec.size}"], None).await
+}
+
+/// Sets the size as another client does.
+async fn resize(testbed: &Testbed, manager: &str, size: i32) -> Result<()> {
+    let patch = json!({"spec": {"size": size}}).to_string();
+    let field_manager = format!("--field-manager={manager}");
+    let command = ["patch", "cache.shop.example", "web", &field_manager, "--type=merge", "-p", &patch];
+    testbed.kubectl(&command, None).await.map(drop)
+}
+
+#[test]
+fn the_replicas_of_a_custom_resource_are_found_where_its_definition_says() {
+    loop_story("conflict-custom", async |testbed| {
+        with_cache(testbed).await?;
+        make(testbed, "web", on_cache(json!({"scale": {"by": 1, "max": 100}}))).await?;
+        let message = ready(testbed, "web", "False", "NotScalable").await?;
+        ensure!(message.contains("Cache web sets no number of replicas: set spec.size, so that"), "{message}");
+        let advice = r#"--type=merge -p '{"spec":{"size":1}}'`"#;
+        ensure!(message.ends_with(advice), "{message}");
+        resize(testbed, "kubectl", 1).await?;
+        ready(testbed, "web", "True", "Running").await?;
+        until::<ClosedLoop, _>(testbed, "web", "the path to be known", |found| {
+            (found.status?.replicas_path.as_deref() == Some("spec.size")).then_some(())
+        })
+        .await?;
+        acts(testbed).await?;
+        ensure!(size(testbed).await? == "2", "{}", size(testbed).await?);
+
+        let patch = json!({"patch": {"path": "spec.size", "by": "1", "min": "1", "max": "100"}});
+        make(testbed, "young", on_cache(patch)).await?;
+        let message = ready(testbed, "young", "False", "LoopConflict").await?;
+        ensure!(message.contains("ClosedLoop web acts on replicas of the same target"), "{message}");
+
+        let applied = json!({"apiVersion": "shop.example/v1", "kind": "Cache", "metadata": {"name": "web"},
+            "spec": {"size": 2}});
+        let apply = ["apply", "--server-side", "--force-conflicts", "--field-manager=kustomize-controller", "-f", "-"];
+        testbed.kubectl(&apply, Some(&applied.to_string())).await?;
+        push(testbed, "web", json!({"cpu": "2"})).await?;
+        let message = ready(testbed, "web", "False", "ReplicasOwnedElsewhere").await?;
+        ensure!(message.contains("spec.size of Cache web belongs to kustomize-controller"), "{message}");
+        ensure!(size(testbed).await? == "2", "it was scaled");
+        Ok(())
+    });
+}
+
+#[test]
+fn what_is_undone_three_times_is_not_done_again_to_a_custom_resource() {
+    loop_story("conflict-custom-undone", async |testbed| {
+        with_cache(testbed).await?;
+        resize(testbed, "kubectl", 1).await?;
+        make(testbed, "web", on_cache(json!({"scale": {"by": 1, "max": 100}}))).await?;
+        ready(testbed, "web", "True", "Running").await?;
+        for round in 0..3 {
+            let time = push(testbed, "web", json!({"cpu": "2"})).await?;
+            ensure!(travelled(testbed, "web", time).await?.2.is_some(), "round {round}: no act");
+            resize(testbed, "somebody", 1).await?;
+        }
+        push(testbed, "web", json!({"cpu": "3"})).await?;
+        let message = ready(testbed, "web", "False", "FieldConflict").await?;
+        ensure!(message.starts_with("somebody undid what this loop did to Cache/web 3 times"), "{message}");
+        ensure!(size(testbed).await? == "1", "it was scaled again");
         Ok(())
     });
 }

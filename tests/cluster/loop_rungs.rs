@@ -43,13 +43,18 @@ const RESIZES: &[(&str, &str, &str)] =
     &[("apps", "deployments", "get"), ("", "pods", "list"), ("", "pods/resize", "patch")];
 
 /// Permissions to patch a Deployment.
-const PATCHES: &[(&str, &str, &str)] = &[("apps", "deployments", "get"), ("apps", "deployments", "patch")];
+pub const PATCHES: &[(&str, &str, &str)] = &[("apps", "deployments", "get"), ("apps", "deployments", "patch")];
 
 /// Lets loops change fields of Deployments, as the administrator.
-async fn allow_patches(testbed: &Testbed) -> Result<()> {
+pub async fn allow_patches(testbed: &Testbed) -> Result<()> {
+    allow_patches_of(testbed, "{group: apps, kind: Deployment}").await
+}
+
+/// Lets loops change fields of this kind, as the administrator.
+pub async fn allow_patches_of(testbed: &Testbed, kind: &str) -> Result<()> {
     let mut operator = testbed.operator.lock().await;
     operator.kill();
-    testbed.settings("closedLoops: {patchableKinds: [{group: apps, kind: Deployment}]}")?;
+    testbed.settings(&format!("closedLoops: {{patchableKinds: [{kind}]}}"))?;
     operator.start()
 }
 
