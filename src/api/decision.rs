@@ -173,6 +173,10 @@ pub struct Chosen {
     /// The value was unknown: the action must not lower capacity.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unknown: bool,
+    /// Why the action must not lower capacity, although its rung may: it sets a number, and only the current one shows
+    /// whether that is less. Unset: it may.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub no_lowering: Option<String>,
     /// For tune: the metric of the target loop that moves up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub least_served: Option<String>,

@@ -1,5 +1,7 @@
 //! Properties of a rung: its direction, its dimension, its text.
 
+use serde_json::Value;
+
 use ganglion_api::closed_loop::action::{ActionTemplate, PatchField, Resize, Rung, Scale, Tune};
 use ganglion_api::closed_loop::metric::Side;
 use ganglion_api::decision::Direction;
@@ -39,6 +41,41 @@ pub fn direction(rung: &Rung) -> Direction {
     }
     // An event or a change of a policy does neither.
     Direction::Neither
+}
+
+/// Whether the rung may raise capacity. A number that it sets may be larger than the current one.
+pub fn may_raise(rung: &Rung) -> bool {
+    direction(rung) == Direction::Raise || sets_number(rung)
+}
+
+/// Whether the rung sets a number: only the current one shows whether that raises or lowers capacity.
+pub fn sets_number(rung: &Rung) -> bool {
+    let to = rung.patch.as_ref().filter(|patch| patch.by.is_none() && patch.factor.is_none());
+    to.and_then(|patch| json_number(patch.to.as_deref()?)).is_some()
+}
+
+/// Returns the number in this JSON text.
+fn json_number(text: &str) -> Option<f64> {
+    number(&serde_json::from_str(text).ok()?)
+}
+
+/// Returns the number of a field: a JSON number, or a number or quantity in quotes.
+pub fn number(value: &Value) -> Option<f64> {
+    let number = match value {
+        Value::Number(number) => number.as_f64(),
+        Value::String(text) => quantity::number(text).ok(),
+        Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
+    };
+    number.filter(|number| number.is_finite())
+}
+
+/// Whether the change that the rung has made raised or lowered capacity. `change`: the values before and after it, as
+/// JSON texts.
+pub fn direction_of_change(rung: &Rung, change: Option<(&str, &str)>) -> Direction {
+    match change.map(|(before, after)| (json_number(before), json_number(after))) {
+        Some((Some(before), Some(after))) if sets_number(rung) => sign(after - before),
+        Some(_) | None => direction(rung),
+    }
 }
 
 fn sign(by: f64) -> Direction {

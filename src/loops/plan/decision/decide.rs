@@ -219,6 +219,7 @@ impl DecisionRules {
             let state = ladder.acted(&alarm.metric, index, value.map(number_text), input.now);
             set_ladder(status, LadderState { dry_run, ..state });
         }
+        let no_lowering = self.no_lowering(status, alarm, &action, input);
         // Somebody has to approve a proposal first, and it may be withdrawn.
         if self.mode != LoopMode::Approve {
             let (direction, dimension) = (rung::direction(&action), rung::dimension(&action));
@@ -257,6 +258,7 @@ impl DecisionRules {
             executor: input.executor.map(|executor| executor.uid.into()).unwrap_or_default(),
             mode: self.mode,
             unknown: alarm.unknown,
+            no_lowering,
             least_served: last_served.and_then(|last| last.least_served.clone()),
             digest: None,
             outcome,

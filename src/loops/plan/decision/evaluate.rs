@@ -10,10 +10,11 @@ use super::limits::AlarmRejection;
 use super::order::{OrderContext, RankedAlarm, order};
 use super::rules::{AlarmAction, DecisionInput, DecisionRules};
 use super::schedule;
-use super::settlement::last_carried_out;
+use super::settlement::{CHANGES_TO, last_carried_out};
 use crate::common::{opening_text, time_text};
 use crate::rung;
 use ganglion_api::closed_loop::LoopMode;
+use ganglion_api::closed_loop::action::Rung;
 use ganglion_api::closed_loop::policy::Lowering;
 use ganglion_api::closed_loop::reasons::LoopReason;
 use ganglion_api::decision::{Act, Chosen, DecisionStatus, Direction, Entry, LadderState, Outcome, Rejected};
@@ -112,8 +113,7 @@ impl DecisionRules {
             return Err(AlarmRejection::new(LoopReason::UnknownValue, message));
         }
         if let Some(metric) = self.unknown_beside(alarm, input).filter(|_| direction == Direction::Lower) {
-            let message =
-                format!("{metric} is unknown and could ask for more: capacity is not lowered (policy.lowering)");
+            let message = format!("{}: capacity is not lowered (policy.lowering)", beside_message(metric));
             return Err(AlarmRejection::new(LoopReason::UnknownValue, message));
         }
         match self.limits.rejection(&action_history(self, status), direction, input.now) {
@@ -123,14 +123,34 @@ impl DecisionRules {
     }
 }
 
+fn beside_message(metric: &str) -> String {
+    format!("{metric} is unknown and could ask for more")
+}
+
 impl DecisionRules {
+    /// Returns why an action that sets a number must not lower capacity. Only the Execution sees whether it would.
+    pub(super) fn no_lowering(
+        &self,
+        status: &DecisionStatus,
+        alarm: &AlarmState,
+        action: &Rung,
+        input: DecisionInput,
+    ) -> Option<String> {
+        if !rung::sets_number(action) {
+            return None;
+        }
+        let beside = self.unknown_beside(alarm, input).map(beside_message);
+        let limit = || self.limits.rejection(&action_history(self, status), Direction::Lower, input.now);
+        beside.or_else(|| limit().map(|rejection| rejection.message))
+    }
+
     /// Returns another metric that is unknown and has an action that raises, unless the policy does not mind.
     fn unknown_beside<'a>(&'a self, alarm: &AlarmState, input: DecisionInput) -> Option<&'a str> {
         if self.lowering == Lowering::Always {
             return None;
         }
         let mut others = self.actions.iter().filter(|action| action.when.metric != alarm.metric);
-        let raises = |action: &AlarmAction| action.rungs.iter().any(|rung| rung::direction(rung) == Direction::Raise);
+        let raises = |action: &AlarmAction| action.rungs.iter().any(rung::may_raise);
         let found = others.find(|action| raises(action) && is_unknown(&action.when.metric, input))?;
         Some(&found.when.metric)
     }
@@ -201,12 +221,13 @@ pub fn action_history(rules: &DecisionRules, status: &DecisionStatus) -> Vec<Act
 
 /// Returns the action of a history entry. If its rung was removed from the spec, direction and dimension are unknown.
 fn past_action(rules: &DecisionRules, entry: &Entry) -> Act {
+    let change = entry.effect.as_deref().and_then(|effect| effect.split_once(CHANGES_TO));
     let rung = usize::try_from(entry.rung).ok().and_then(|index| rules.rung(&entry.metric, entry.side, index));
     Act {
         seq: entry.seq,
         at: entry.ended.as_ref().unwrap_or(&entry.at).clone(),
         dry_run: entry.outcome == Some(Outcome::DryRun),
-        direction: rung.map(rung::direction).unwrap_or_default(),
+        direction: rung.map(|rung| rung::direction_of_change(rung, change)).unwrap_or_default(),
         dimension: rung.map(rung::dimension).unwrap_or_default(),
     }
 }

@@ -85,6 +85,9 @@ pub fn restore_from_execution(status: &mut DecisionStatus, executor: Option<Exec
     }
 }
 
+/// Separator of the values before and after a change, in the effect of a decision.
+pub const CHANGES_TO: &str = " -> ";
+
 /// End of a decision.
 struct Conclusion {
     chosen: Chosen,
@@ -161,7 +164,7 @@ fn conclude(
     let done = executor.filter(|executor| is_taken_up(&chosen, *executor)).map(|executor| executor.status);
     let at = done.and_then(|done| done.since.as_ref()).map_or(now, |since| since.0).max(chosen.at.0);
     let effect = done.and_then(|done| match (&done.before, &done.after) {
-        (Some(before), Some(after)) => Some(format!("{before} -> {after}")),
+        (Some(before), Some(after)) => Some(format!("{before}{CHANGES_TO}{after}")),
         (None, Some(after)) => Some(after.clone()),
         (_, None) => done.message.clone(),
     });
@@ -184,7 +187,9 @@ fn conclude(
     status.acts.retain(|act| act.seq != chosen.seq);
     let carried_out = is_carried_out(&chosen, outcome, done);
     if carried_out {
-        let (direction, dimension) = (rung::direction(&chosen.action), rung::dimension(&chosen.action));
+        let change = done.and_then(|done| Some((done.before.as_deref()?, done.after.as_deref()?)));
+        let direction = rung::direction_of_change(&chosen.action, change);
+        let dimension = rung::dimension(&chosen.action);
         status.acts.push(Act { seq: chosen.seq, at: micro_time(at), dry_run: false, direction, dimension });
     }
     Conclusion { chosen, outcome, carried_out, at }

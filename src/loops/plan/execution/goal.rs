@@ -8,8 +8,10 @@ use serde_json::Value;
 
 use super::types::NoPlan;
 use crate::common::{decimal, decimal_text, number_text};
+use crate::rung;
 use ganglion_api::closed_loop::action::{Bounds, PatchField, Resize, Scale};
 use ganglion_api::closed_loop::metric::ResourceName;
+use ganglion_api::decision::Chosen;
 use ganglion_api::execution::Quantities;
 use ganglion_api::scalars::Number;
 use ganglion_core::quantity;
@@ -19,19 +21,23 @@ const MOST: i64 = 1 << 53;
 
 /// Bounds of a change.
 #[derive(Clone, Copy, Debug)]
-struct NumberBounds {
+struct NumberBounds<'a> {
     min: Option<f64>,
     max: Option<f64>,
-    may_lower: bool,
+    /// Why the value is not lowered, if so.
+    no_lowering: Option<&'a str>,
 }
 
-impl NumberBounds {
+/// Reason for not lowering a value.
+const UNKNOWN: &str = "the value is unknown";
+
+impl NumberBounds<'_> {
     /// Returns the value between `now` and `want` that the bounds allow. An unset bound is the current value.
     fn bound(self, now: f64, want: f64) -> f64 {
         if want > now {
             let floor = self.min.unwrap_or(want);
             want.max(floor).min(self.max.unwrap_or(now)).max(now)
-        } else if self.may_lower {
+        } else if self.no_lowering.is_none() {
             want.max(self.min.unwrap_or(now)).min(now)
         } else {
             now
@@ -45,8 +51,8 @@ impl NumberBounds {
                 format!("it is at {at}, and max is {}", number_text(max).0)
             });
         }
-        if !self.may_lower {
-            return format!("the value is unknown: it is not lowered from {at}");
+        if let Some(why) = self.no_lowering {
+            return not_lowered(why, &at);
         }
         self.min.map_or(format!("no min is set: it stays at {at}"), |min| {
             format!("it is at {at}, and min is {}", number_text(min).0)
@@ -54,10 +60,19 @@ impl NumberBounds {
     }
 }
 
+fn not_lowered(why: &str, at: &str) -> String {
+    format!("{why}: it is not lowered from {at}")
+}
+
+/// Returns why the action of this decision must not lower capacity, if so.
+pub fn no_lowering(chosen: &Chosen) -> Option<&str> {
+    chosen.no_lowering.as_deref().or(chosen.unknown.then_some(UNKNOWN))
+}
+
 /// Computes the number of replicas.
 pub fn replicas(scale: &Scale, now: i32, unknown: bool) -> Result<i32, NoPlan> {
     let have = f64::from(now);
-    let room = NumberBounds { min: scale.min.map(f64::from), max: scale.max.map(f64::from), may_lower: !unknown };
+    let room = NumberBounds { min: scale.min.map(f64::from), max: scale.max.map(f64::from), no_lowering: unknown.then_some(UNKNOWN) };
     let want = match (scale.by, &scale.factor) {
         (Some(by), _) => have + f64::from(by),
         (None, Some(factor)) => round_away(have, multiplied(have, read("factor", factor)?, room)?),
@@ -70,7 +85,7 @@ pub fn replicas(scale: &Scale, now: i32, unknown: bool) -> Result<i32, NoPlan> {
 }
 
 /// Multiplies the value. A factor that raises leads from 0 to min: otherwise it could never leave 0.
-fn multiplied(have: f64, factor: f64, room: NumberBounds) -> Result<f64, NoPlan> {
+fn multiplied(have: f64, factor: f64, room: NumberBounds<'_>) -> Result<f64, NoPlan> {
     let is_stuck = have == 0.0 && factor > 1.0;
     match room.min {
         Some(min) if is_stuck && min > 0.0 => Ok(min),
@@ -97,7 +112,7 @@ pub fn quantities(resize: &Resize, now: &Quantities, unknown: bool) -> Result<Qu
     let room = NumberBounds {
         min: bound(&resize.min, "min")?.map(|min| min as f64),
         max: bound(&resize.max, "max")?.map(|max| max as f64),
-        may_lower: !unknown,
+        no_lowering: unknown.then_some(UNKNOWN),
     };
     let (requests, limits) = match resize.what.unwrap_or(Bounds::Both) {
         Bounds::Requests => (true, false),
@@ -218,23 +233,27 @@ fn amount_text(resource: ResourceName, amount: i64) -> Number {
     Number(whole.map_or_else(|| format!("{amount}{rest}"), |(size, unit)| format!("{}{unit}", amount / size)))
 }
 
-/// Computes the value of the field.
-pub fn field(patch: &PatchField, now: Option<&Value>, unknown: bool) -> Result<Value, NoPlan> {
+/// Computes the value of the field. `no_lowering`: why a number is not lowered, if so.
+pub fn field(patch: &PatchField, now: Option<&Value>, no_lowering: Option<&str>) -> Result<Value, NoPlan> {
     if let Some(to) = &patch.to {
         let goal: Value = serde_json::from_str(to)
             .map_err(|error| NoPlan::invalid(format!("to: {to:?} is not a JSON value: {error}")))?;
-        return if now == Some(&goal) { Err(NoPlan::Limited(format!("it is {to} already"))) } else { Ok(goal) };
+        if now == Some(&goal) {
+            return Err(NoPlan::Limited(format!("it is {to} already")));
+        }
+        let numbers = now.and_then(rung::number).zip(rung::number(&goal));
+        return match (numbers, no_lowering) {
+            (Some((have, want)), Some(why)) if want < have => {
+                Err(NoPlan::Limited(not_lowered(why, &number_text(have).0)))
+            }
+            (Some(_) | None, _) => Ok(goal),
+        };
     }
     let have = now
-        .and_then(|value| match value {
-            Value::Number(number) => number.as_f64(),
-            Value::String(text) => quantity::number(text).ok(),
-            Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
-        })
-        .filter(|value| value.is_finite())
+        .and_then(rung::number)
         .ok_or_else(|| NoPlan::invalid(format!("{} is not a number", patch.path)))?;
     let bound = |bound: &Option<Number>, field| bound.as_ref().map(|bound| read(field, bound)).transpose();
-    let room = NumberBounds { min: bound(&patch.min, "min")?, max: bound(&patch.max, "max")?, may_lower: !unknown };
+    let room = NumberBounds { min: bound(&patch.min, "min")?, max: bound(&patch.max, "max")?, no_lowering };
     let want = match (&patch.by, &patch.factor) {
         (Some(by), _) => decimal(have + read("by", by)?),
         (None, Some(factor)) => multiplied(have, read("factor", factor)?, room)?,

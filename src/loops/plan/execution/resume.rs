@@ -125,7 +125,7 @@ fn progress(context: &ExecutionContext, claim: &Claim, seen: &TargetState) -> Cl
             let there = value_text(now.as_ref());
             let reached = now.as_ref() == Some(&goal);
             // As text: a number may change its last digit when it is read.
-            let computed = goal::field(patch, now.as_ref(), false).ok().map(|value| value.to_string());
+            let computed = goal::field(patch, now.as_ref(), None).ok().map(|value| value.to_string());
             let effect = ExecutionEffect::Patch { target: thing.clone(), path: patch.path.clone(), value: goal };
             let effect = (computed == claim.goal.value).then_some(effect);
             by_generation(context, claim, thing, reached, &there, effect)

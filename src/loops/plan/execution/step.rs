@@ -151,7 +151,7 @@ pub fn plan(context: &ExecutionContext, chosen: &Chosen, seen: &TargetState) -> 
             Ok(ClaimPlan { was: Some(resized.was), pods: resized.pods, ..plan })
         }
         (RungAction::Patch(patch), TargetState::Field(thing, now)) => {
-            let value = goal::field(patch, now.as_ref(), chosen.unknown)?.to_string();
+            let value = goal::field(patch, now.as_ref(), goal::no_lowering(chosen))?.to_string();
             let before = value_text(now.as_ref());
             let goal = Goal { value: Some(value.clone()), ..Goal::default() };
             soon(goal, Some(before), value, Some(thing))

@@ -59,6 +59,7 @@ pub fn trial(loop_name: &str, target: &TargetRef, rung: &Rung, seen: &TargetStat
         executor: Uid::default(),
         mode: LoopMode::default(),
         unknown: false,
+        no_lowering: None,
         least_served: None,
         digest: None,
         outcome: None,

@@ -89,6 +89,8 @@ pub struct Loop {
     pub again: Option<Timestamp>,
     /// The digest that the user approved.
     pub approval: Option<String>,
+    /// Metrics whose source has not answered since the last crash.
+    pub unanswered: Vec<String>,
 }
 
 impl Loop {
@@ -108,6 +110,7 @@ impl Loop {
             stored: (MonitoringStatus::default(), DecisionStatus::default()),
             again: None,
             approval: None,
+            unanswered: Vec::new(),
         }
     }
 
@@ -132,6 +135,7 @@ impl Loop {
         let value = |value: &str, at| SourceValue { at: Some(at), ..SourceValue::from(value.to_owned()) };
         let values = values.iter().map(|(metric, text, at)| ((*metric).to_owned(), Ok(value(text, *at)))).collect();
         let measurement = Measurement { values, ..Measurement::default() };
+        self.unanswered.retain(|metric| !measurement.values.contains_key(metric));
         self.hop(&children, &watch, ObserveTrigger::Measured(&measurement), now, None);
     }
 
@@ -167,11 +171,11 @@ impl Loop {
     ) {
         self.execute(children, now, below.as_deref_mut());
         let last = tag::latest([self.decision.tag.as_ref(), self.execution.tag.as_ref()]).cloned();
-        let stored = self.stored.0.clone();
+        let (stored, unanswered) = (self.stored.0.clone(), self.unanswered.clone());
         let context = ObserveContext {
             last: last.as_ref(),
             written: &stored,
-            unanswered: &[],
+            unanswered: &unanswered,
             watched_since: now,
             awaited: false,
             term: "term",
@@ -273,7 +277,11 @@ impl Loop {
     }
 
     fn seen(&self, below: Option<&mut Loop>, now: Timestamp) -> TargetState {
+        let chosen = self.decision.chosen.as_ref();
         match below {
+            None if chosen.is_some_and(|chosen| chosen.action.patch.is_some()) => {
+                TargetState::Field(self.thing(), Some(json!(self.replicas)))
+            }
             None => TargetState::Scale(self.thing(), self.replicas),
             Some(below) => {
                 let policy =
@@ -297,6 +305,13 @@ impl Loop {
                     return EffectResult::Conflict;
                 }
                 (self.replicas, self.generation) = (*replicas, self.generation + 1);
+            }
+            ExecutionEffect::Patch { target, value, .. } => {
+                if target.generation != self.generation {
+                    return EffectResult::Conflict;
+                }
+                self.replicas = value.as_i64().and_then(|value| value.try_into().ok()).expect("a number of replicas");
+                self.generation += 1;
             }
             ExecutionEffect::Tune { tuning, .. } => {
                 let below = below.expect("a loop to tune");

@@ -37,6 +37,8 @@ fn hold() -> Value {
 #[case::raises(raise(), json!({}), 3)]
 #[case::raises_otherwise(json!([{"resize": {"container": "app", "resource": "memory", "factor": "2", "max": "1Gi"}}]), json!({}), 3)]
 #[case::raises_second(json!([{"scale": {"by": -1, "min": 1}}, {"scale": {"by": 1, "max": 9}}]), json!({}), 3)]
+#[case::sets_a_number(json!([{"patch": {"path": "spec.replicas", "to": "9"}}]), json!({}), 3)]
+#[case::sets_a_text(json!([{"patch": {"path": "spec.color", "to": "\"red\""}}]), json!({}), 2)]
 #[case::lowers(json!([{"scale": {"by": -1, "min": 1}}]), json!({}), 2)]
 #[case::switched_off(raise(), json!({"lowering": "Always"}), 2)]
 fn an_unknown_metric_that_could_ask_for_more_blocks_lowering(
@@ -82,4 +84,49 @@ fn an_unknown_metric_does_not_block_raising() {
     let mut this = cpu_and_memory(raise(), hold(), json!({}));
     this.push(at(0), &[("memory", "90")]);
     assert_eq!(this.replicas, 4);
+}
+
+/// A loop that sets this number of replicas if cpu is low, and raises if memory is high.
+fn setting(to: &str, side: &str, policy: Value) -> Loop {
+    let mut this = cpu_and_memory(raise(), json!({"after": "15s", "then": "Alarm"}), policy);
+    let set = json!([{"patch": {"path": "spec.replicas", "to": to}}]);
+    let metric = if side == "Missing" { "memory" } else { "cpu" };
+    let actions = this.spec.actions.as_mut().unwrap();
+    actions.retain(|action| action.when.metric == "memory");
+    let action = json!({"when": {"metric": metric, "side": side}, "ladder": set});
+    actions.push(serde_json::from_value(action).unwrap());
+    this
+}
+
+/// Only the current number shows whether a number that is set is less.
+#[rstest]
+#[case::less("1", 3)]
+#[case::more("9", 9)]
+fn a_number_that_is_set_does_not_lower_beside_an_unknown_metric(#[case] to: &str, #[case] replicas: i32) {
+    let mut this = setting(to, "Low", json!({}));
+    this.push(at(0), &[("cpu", "5")]);
+    assert_eq!(this.replicas, replicas);
+    this.push(at(400), &[("cpu", "5"), ("memory", "50")]);
+    assert_eq!(this.replicas.to_string(), to, "all metrics are known");
+}
+
+#[rstest]
+#[case::less("1", 3)]
+#[case::more("9", 9)]
+fn a_number_that_is_set_for_a_missing_value_does_not_lower(#[case] to: &str, #[case] replicas: i32) {
+    let mut this = setting(to, "Missing", json!({"lowering": "Always"}));
+    this.push(at(0), &[("cpu", "50")]);
+    this.wait(at(16));
+    assert_eq!(this.messages(), ("Missing memory", "React to memory"));
+    assert_eq!(this.replicas, replicas);
+}
+
+#[test]
+fn a_number_that_is_set_counts_as_a_change_of_direction() {
+    let mut this = setting("1", "Low", json!({"oscillation": {"reversals": 2, "per": "1h", "then": "Damp"}}));
+    let (low, high) = ([("cpu", "5"), ("memory", "50")], [("cpu", "50"), ("memory", "90")]);
+    for (second, values, replicas) in [(0, high, 4), (1, low, 1), (2, high, 2), (3, low, 2), (4, high, 3)] {
+        this.push(at(second), &values);
+        assert_eq!(this.replicas, replicas, "at {second} s");
+    }
 }

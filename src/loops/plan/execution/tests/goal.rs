@@ -87,7 +87,26 @@ fn gives_absolute_quantities(
 #[case(json!({"path": "spec.a", "to": "fast"}), json!("slow"), None)]
 fn gives_an_absolute_field(#[case] patch: Value, #[case] now: Value, #[case] expected: Option<Value>) {
     let patch: PatchField = serde_json::from_value(patch).unwrap();
-    assert_eq!(field(&patch, Some(&now), false).ok(), expected);
+    assert_eq!(field(&patch, Some(&now), None).ok(), expected);
+}
+
+#[rstest]
+#[case(json!({"path": "spec.a", "to": "1"}), json!(5), None)]
+#[case(json!({"path": "spec.a", "to": "\"500m\""}), json!("1"), None)]
+#[case(json!({"path": "spec.a", "to": "9"}), json!(5), Some(json!(9)))]
+#[case(json!({"path": "spec.a", "to": "\"slow\""}), json!("fast"), Some(json!("slow")))]
+#[case(json!({"path": "spec.a", "by": "-1", "min": "0", "max": "9"}), json!(5), None)]
+fn a_number_is_not_lowered_while_a_value_is_unknown(
+    #[case] patch: Value,
+    #[case] now: Value,
+    #[case] expected: Option<Value>,
+) {
+    let patch: PatchField = serde_json::from_value(patch).unwrap();
+    let found = field(&patch, Some(&now), Some("queue is unknown"));
+    if let Err(NoPlan::Limited(message)) = &found {
+        assert!(message.starts_with("queue is unknown: it is not lowered from "), "{message}");
+    }
+    assert_eq!(found.ok(), expected);
 }
 
 proptest! {
