@@ -143,10 +143,15 @@ pub struct Reading {
     /// by it. Unset: all pods are measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at_least: Option<Number>,
-    /// Value if the pods that are not measured use all that they request. The alarm `Low` is raised and cleared by it.
-    /// If only `atLeast` is set, a pod that is not measured requests nothing; the alarm `Low` is not raised.
+    /// Value if the pods that are not measured use all that they request; a mean is that over one pod fewer. The alarm
+    /// `Low` is raised and cleared by it. If only `atLeast` is set, a pod that is not measured requests nothing; the
+    /// alarm `Low` is not raised.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at_most: Option<Number>,
+    /// Smallest request of the pods that are not measured. The alarm `Low` is not raised for a level above it, since
+    /// these pods may use as much as the level.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub missing_request: Option<Number>,
     /// Why the source has returned no newer value. The value stands until it is older than `missing.after`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,

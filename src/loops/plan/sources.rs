@@ -245,12 +245,32 @@ pub fn pod_usage(source: &ResourceUse, used: &PodMetricsList, pods: &PodList, no
     let of = source.of.unwrap_or_default();
     let value = aggregated(of, &measured);
     let missing = requests.len() + starting;
-    let range = (missing > 0).then(|| {
-        let with = |others: Vec<f64>| aggregated(of, &[measured.as_slice(), &others].concat());
-        let most = requests.into_iter().collect::<Option<Vec<f64>>>().map(|requests| with(requests).max(value));
-        ValueRange { least: with(vec![0.0; missing]).to_string(), most: most.map(|most| most.to_string()) }
+    let range = (missing > 0).then(|| ValueRange {
+        least: aggregated(of, &[measured.as_slice(), &vec![0.0; missing]].concat()).to_string(),
+        ..upper_limit(of, &measured, requests)
     });
     Ok(SourceValue { at: oldest, range, ..SourceValue::from(value.to_string()) })
+}
+
+/// Returns the upper limit of the value if these pods use what they request. A mean is that over one pod fewer:
+/// otherwise one pod after the other would be removed although the others have no room for its load.
+fn upper_limit(of: Aggregate, measured: &[f64], requests: Vec<Option<f64>>) -> ValueRange {
+    let value = aggregated(of, measured);
+    let Some(requests) = requests.into_iter().collect::<Option<Vec<f64>>>() else { return ValueRange::default() };
+    let all = [measured, &requests].concat();
+    let most = match of {
+        Aggregate::Mean if !requests.is_empty() => {
+            aggregated(Aggregate::Sum, &all) / all.len().saturating_sub(1).max(1) as f64
+        }
+        Aggregate::Mean | Aggregate::Sum | Aggregate::Max | Aggregate::Min => aggregated(of, &all),
+    };
+    // The smallest usage is at most that of a measured pod, whatever the others use.
+    let request = requests.into_iter().reduce(f64::min).filter(|_| of != Aggregate::Min);
+    ValueRange {
+        most: Some(most.max(value).to_string()),
+        missing_request: request.map(|request| request.to_string()),
+        ..ValueRange::default()
+    }
 }
 
 fn aggregated(of: Aggregate, values: &[f64]) -> f64 {
@@ -541,11 +561,11 @@ mod usage_tests {
 
     /// Two pods use 0.25 and 0.75 cores, three others are not measured; each requests 1 core.
     #[rstest]
-    #[case("Usage", "Mean", ("0.5", "0.2", Some("0.8")))]
+    #[case("Usage", "Mean", ("0.5", "0.2", Some("1")))]
     #[case("Usage", "Sum", ("1", "1", Some("4")))]
     #[case("Usage", "Max", ("0.75", "0.75", Some("1")))]
     #[case("Usage", "Min", ("0.25", "0", Some("0.25")))]
-    #[case("Utilization", "Mean", ("50", "20", Some("80")))]
+    #[case("Utilization", "Mean", ("50", "20", Some("100")))]
     fn missing_pods_use_nothing_or_what_they_request(#[case] unit: &str, #[case] of: &str, #[case] expected: Expected) {
         let source = json!({"resource": "cpu", "container": "app", "unit": unit, "of": of});
         let found = usage(source, &measured(), &pods(&["a", "b", "c", "d", "e"])).unwrap();
@@ -564,6 +584,8 @@ mod usage_tests {
     fn a_missing_pod_does_not_lower_the_largest_value() {
         let used = list(&[pod_metrics("a", "10:00:00", "3")]);
         let source = json!({"resource": "cpu", "container": "app"});
+        assert_eq!(usage(source, &used, &pods(&["a", "b", "c"])).unwrap().range.unwrap().most.as_deref(), Some("3"));
+        let source = json!({"resource": "cpu", "container": "app", "of": "Max"});
         assert_eq!(usage(source, &used, &pods(&["a", "b"])).unwrap().range.unwrap().most.as_deref(), Some("3"));
     }
 

@@ -45,11 +45,13 @@ pub struct RangedValue {
     pub value: f64,
     pub least: f64,
     pub most: f64,
+    /// Smallest request of the pods that are not measured; infinite if there are none.
+    pub missing_request: f64,
 }
 
 impl From<f64> for RangedValue {
     fn from(value: f64) -> Self {
-        Self { value, least: value, most: value }
+        Self { value, least: value, most: value, missing_request: f64::INFINITY }
     }
 }
 
@@ -209,8 +211,10 @@ impl LevelBound {
     /// Returns the end of the range that is farthest from the alarm: it holds whatever the other pods use, or not at
     /// all.
     fn decisive(&self, value: RangedValue) -> f64 {
-        let RangedValue { value, least, most } = value;
+        let RangedValue { value, least, most, missing_request } = value;
         match self.side {
+            // A pod that is not measured counts at least as the level: then its load never fits into fewer pods.
+            Side::Low if self.raise > missing_request => f64::INFINITY,
             Side::Low => most,
             Side::High => least,
             Side::Equal if most - self.raise > self.raise - least => most,

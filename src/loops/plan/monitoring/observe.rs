@@ -240,6 +240,7 @@ fn alarm(metric: &str, side: Side, since: Timestamp, levels: &Levels, value: Met
 /// Converts a value to the format of a status.
 fn reading(metric: &str, value: &SourceValue, now: Timestamp) -> Result<Reading, String> {
     let most = value.range.as_ref().and_then(|range| range.most.as_deref());
+    let request = value.range.as_ref().and_then(|range| range.missing_request.as_deref());
     Ok(Reading {
         metric: metric.to_owned(),
         value: stored_number(&value.value)?,
@@ -247,6 +248,7 @@ fn reading(metric: &str, value: &SourceValue, now: Timestamp) -> Result<Reading,
         measured_at: value.measured.map(|at| micro_time(at.min(now))),
         at_least: value.range.as_ref().map(|range| stored_number(&range.least)).transpose()?,
         at_most: most.map(stored_number).transpose()?,
+        missing_request: request.map(stored_number).transpose()?,
         problem: None,
     })
 }
@@ -258,7 +260,8 @@ fn ranged(reading: &Reading) -> Option<RangedValue> {
     let value = number(&reading.value)?;
     let Some(least) = &reading.at_least else { return Some(value.into()) };
     let most = reading.at_most.as_ref().map_or(Some(f64::INFINITY), number)?;
-    Some(RangedValue { value, least: number(least)?, most })
+    let missing_request = reading.missing_request.as_ref().map_or(Some(f64::INFINITY), number)?;
+    Some(RangedValue { value, least: number(least)?, most, missing_request })
 }
 
 /// Lets the age of values whose source has not answered yet count from the start of this process: the stored time is

@@ -51,11 +51,14 @@ pub struct SourceValue {
 }
 
 /// Range in which a value lies, whatever the pods use that are not measured.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ValueRange {
     pub least: String,
     /// None: there is no upper limit.
     pub most: Option<String>,
+    /// Smallest request of the pods that are not measured: they may use more than a level above it. None: no level is
+    /// too high.
+    pub missing_request: Option<String>,
 }
 
 impl From<String> for SourceValue {

@@ -2,6 +2,7 @@
 //! says why: a loop has levels, ladders and a rank instead of one target, and shows people what it does.
 
 use jiff::Timestamp;
+use proptest::prelude::*;
 use rstest::rstest;
 use serde_json::{Value, json};
 
@@ -16,10 +17,10 @@ use ganglion_core::conditions::{self, DATA_AVAILABLE};
 type Use = Option<u32>;
 
 /// A pod, with its phase, or `starting` for a running pod that is not ready yet.
-fn pod(name: &str, state: &str, request: bool) -> Value {
+fn pod(name: &str, state: &str, request: Option<&str>) -> Value {
     let phase = if state == "starting" { "Running" } else { state };
     let ready = if state == "starting" { "False" } else { "True" };
-    let resources = if request { json!({"requests": {"cpu": "1"}}) } else { json!({}) };
+    let resources = request.map_or(json!({}), |request| json!({"requests": {"cpu": request}}));
     json!({
         "metadata": {"name": name}, "spec": {"containers": [{"name": "app", "resources": resources}]},
         "status": {"phase": phase, "startTime": at(-60).to_string(), "conditions": [
@@ -28,7 +29,7 @@ fn pod(name: &str, state: &str, request: bool) -> Value {
 }
 
 /// Alarms for pods with this use, state and, if set, request.
-fn alarms(source: &Value, metric: &Value, pods: &[(Use, &str)], request: bool) -> String {
+fn alarms(source: &Value, metric: &Value, pods: &[(Use, &str)], request: Option<&str>) -> String {
     let items: Vec<Value> =
         pods.iter().enumerate().map(|(index, (_, state))| pod(&format!("p{index}"), state, request)).collect();
     let used = pods.iter().enumerate().filter_map(|(index, (used, _))| {
@@ -87,20 +88,53 @@ const READY: &str = "Running";
 fn missing_pods(#[case] pods: &[(Use, &str)], #[case] expected: &str) {
     let source = json!({"resource": "cpu", "unit": "Utilization"});
     let metric = json!({"low": {"raise": "40"}, "high": {"raise": "50"}});
-    assert_eq!(alarms(&source, &metric, pods, true), expected);
+    assert_eq!(alarms(&source, &metric, pods, Some("1")), expected);
 }
 
-/// Different: for a usage in cores, the autoscaler counts a missing pod as its target. A loop has no target, only
-/// levels, and a missing pod at the level would lower the workload step by step while nobody knows what it uses. It
-/// counts as its request, and without a request nothing is lowered.
+/// Same: for a usage in cores, the autoscaler counts a missing pod as its target. A loop counts it as its request, and
+/// at least as the level. Different: without a request, nothing is lowered.
 #[rstest]
-#[case::requests(true, "No Event")]
-#[case::no_requests(false, "No Event")]
-fn missing_pods_in_cores(#[case] request: bool, #[case] expected: &str) {
-    let pods = [(Some(4), READY), (None, READY), (None, READY), (None, READY), (None, READY)];
+#[case::requests(Some("1"), "No Event")]
+#[case::requests_less_than_the_level(Some("100m"), "No Event")]
+#[case::no_requests(None, "No Event")]
+fn missing_pods_in_cores(#[case] request: Option<&str>, #[case] expected: &str) {
+    let pods = [(Some(1), READY), (None, READY), (None, READY), (None, READY), (None, READY)];
     let (source, metric) = (json!({"resource": "cpu"}), json!({"low": {"raise": "200m"}, "high": {"raise": "800m"}}));
-    assert_eq!(alarms(&source, &metric, &pods, request), expected);
+    for count in 2..=pods.len() {
+        assert_eq!(alarms(&source, &metric, &pods[..count], request), expected, "{count} pods");
+    }
     assert_eq!(alarms(&source, &metric, &pods[..1], request), "Low cpu", "all pods are measured");
+}
+
+/// Same: the autoscaler counts a missing pod as its target if that is above 100 %.
+#[rstest]
+#[case::mean("Mean", "120")]
+#[case::max("Max", "120")]
+#[case::sum("Sum", "300")]
+fn missing_pods_below_a_level_above_their_request(#[case] of: &str, #[case] level: &str) {
+    let source = json!({"resource": "cpu", "unit": "Utilization", "of": of});
+    let pods = [(Some(4), READY), (None, READY), (None, READY)];
+    assert_eq!(alarms(&source, &json!({"low": {"raise": level}}), &pods, Some("1")), "No Event");
+    let measured = [(Some(4), READY), (Some(4), READY), (Some(4), READY)];
+    assert_eq!(alarms(&source, &json!({"low": {"raise": level}}), &measured, Some("1")), "Low cpu");
+}
+
+proptest! {
+    /// Same: while pods are missing, the alarm Low is raised only if the autoscaler with this level as its target would
+    /// remove at least one pod.
+    #[test]
+    fn missing_pods_lower_only_what_the_autoscaler_lowers(
+        used in prop::collection::vec(0..150_u32, 1..6), missing in 1..6_usize, level in 1..200_u32,
+    ) {
+        let source = json!({"resource": "cpu", "unit": "Utilization"});
+        let measured = used.iter().map(|used| (Some(*used), READY));
+        let pods: Vec<(Use, &str)> = measured.chain(std::iter::repeat_n((None, READY), missing)).collect();
+        let with_missing = used.iter().sum::<u32>() + u32::try_from(missing).unwrap() * level.max(100);
+        let is_low = alarms(&source, &json!({"low": {"raise": level.to_string()}}), &pods, Some("1")) == "Low cpu";
+        if is_low {
+            prop_assert!(with_missing.div_ceil(level) < u32::try_from(pods.len()).unwrap());
+        }
+    }
 }
 
 /// Same: if one of several metrics is unknown, the others may raise and not lower. Different: `policy.lowering:
