@@ -72,7 +72,11 @@ pub fn no_lowering(chosen: &Chosen) -> Option<&str> {
 /// Computes the number of replicas.
 pub fn replicas(scale: &Scale, now: i32, unknown: bool) -> Result<i32, NoPlan> {
     let have = f64::from(now);
-    let room = NumberBounds { min: scale.min.map(f64::from), max: scale.max.map(f64::from), no_lowering: unknown.then_some(UNKNOWN) };
+    let room = NumberBounds {
+        min: scale.min.map(f64::from),
+        max: scale.max.map(f64::from),
+        no_lowering: unknown.then_some(UNKNOWN),
+    };
     let want = match (scale.by, &scale.factor) {
         (Some(by), _) => have + f64::from(by),
         (None, Some(factor)) => round_away(have, multiplied(have, read("factor", factor)?, room)?),
@@ -249,9 +253,7 @@ pub fn field(patch: &PatchField, now: Option<&Value>, no_lowering: Option<&str>)
             (Some(_) | None, _) => Ok(goal),
         };
     }
-    let have = now
-        .and_then(rung::number)
-        .ok_or_else(|| NoPlan::invalid(format!("{} is not a number", patch.path)))?;
+    let have = now.and_then(rung::number).ok_or_else(|| NoPlan::invalid(format!("{} is not a number", patch.path)))?;
     let bound = |bound: &Option<Number>, field| bound.as_ref().map(|bound| read(field, bound)).transpose();
     let room = NumberBounds { min: bound(&patch.min, "min")?, max: bound(&patch.max, "max")?, no_lowering };
     let want = match (&patch.by, &patch.factor) {

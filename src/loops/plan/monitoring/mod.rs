@@ -18,5 +18,6 @@ pub mod tag;
 mod tests;
 
 pub use rules::{
-    Measurement, MonitoringRules, Observation, ObserveContext, ObserveTrigger, SourceResult, SourceValue, ValueRange,
+    Measurement, MonitoringRules, NOT_YET, Observation, ObserveContext, ObserveTrigger, SourceResult, SourceValue,
+    ValueRange,
 };

@@ -16,7 +16,7 @@ use ganglion_core::quantity;
 const DEFAULT_INTERVAL: SignedDuration = SignedDuration::from_secs(15);
 
 /// Reason of a missing value that was never received, if no source has reported an error.
-pub(super) const NOT_YET: &str = "no value has been received yet";
+pub const NOT_YET: &str = "no value has been received yet";
 
 /// Reason of a missing value that is too old, if no source has reported an error.
 pub(super) const NO_MORE: &str = "the last value is too old";

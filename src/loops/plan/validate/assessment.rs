@@ -18,7 +18,7 @@ use crate::children::{Children, children};
 use crate::common::{CHANGE_UNDONE, FieldError, LAST_ACTION_SUCCEEDED, time_text};
 use crate::decision::DecisionRules;
 use crate::execution::{UndoneField, undone_fields};
-use crate::monitoring::MonitoringRules;
+use crate::monitoring::{MonitoringRules, NOT_YET};
 use crate::proposal::{self, Proposal};
 use crate::rung;
 use crate::tuning::effective_policy;
@@ -28,7 +28,7 @@ use ganglion_api::closed_loop::status::{Effective, LoopSummary, SeenOwner};
 use ganglion_api::closed_loop::{ClosedLoopSpec, ClosedLoopStatus, LoopMode};
 use ganglion_api::decision::DecisionStatus;
 use ganglion_api::execution::{ExecutionState, ExecutionStatus};
-use ganglion_api::monitoring::MonitoringStatus;
+use ganglion_api::monitoring::{MonitoringStatus, UnknownMetric};
 use ganglion_core::conditions::{self, DATA_AVAILABLE, Health, Stamp};
 use ganglion_core::contest;
 use ganglion_core::names;
@@ -312,8 +312,12 @@ fn health(case: &AssessmentInput, assessment: &Assessment, hops: ChildStatuses) 
 /// Returns the condition about the values: that of the Monitoring. It does not change Ready, since a correct loop
 /// without a sample must count as applied.
 fn data(case: &AssessmentInput, hops: ChildStatuses, stamp: Stamp) -> Option<Condition> {
-    let Condition { status, reason, message, .. } = conditions::find(&hops.monitoring?.conditions, DATA_AVAILABLE)?;
-    let message = if status == "Unknown" { no_sample_message(case, message) } else { message.clone() };
+    let monitoring = hops.monitoring?;
+    let Condition { status, reason, message, .. } = conditions::find(&monitoring.conditions, DATA_AVAILABLE)?;
+    let message = match status.as_str() {
+        "Unknown" => no_sample_message(case, &monitoring.unknown, message),
+        _ => message.clone(),
+    };
     Some(conditions::condition(&case.status.conditions, DATA_AVAILABLE, status, reason, &message, stamp))
 }
 
@@ -369,16 +373,22 @@ pub fn undone_until(execution: Option<&ExecutionStatus>, now: Timestamp) -> Opti
     undone_fields(&execution?.undone, now).into_iter().map(|field| field.until).min()
 }
 
-/// Returns why there is no value yet, and how to push a sample if samples are pushed.
-fn no_sample_message(case: &AssessmentInput, message: &str) -> String {
+/// Returns why there is no value yet, and how to push a sample if one is awaited. Reasons of sources are always shown.
+fn no_sample_message(case: &AssessmentInput, unknown: &[UnknownMetric], message: &str) -> String {
+    let awaits = |metric: &Metric| {
+        let mut unknown = unknown.iter().filter(|unknown| unknown.metric == metric.name);
+        unknown.all(|unknown| unknown.message == NOT_YET)
+    };
     let key = |metric: &Metric| {
-        let push = metric.source.push.as_ref()?;
+        let push = metric.source.push.as_ref().filter(|_| awaits(metric))?;
         Some(format!("{}=NUMBER", push.key.as_deref().unwrap_or(&metric.name)))
     };
-    let pushed: Vec<String> = case.spec.metrics.iter().filter_map(key).collect();
-    match pushed.as_slice() {
+    let keys: Vec<String> = case.spec.metrics.iter().filter_map(key).collect();
+    let push = format!("ganglion push {} {}", case.name, keys.join(" "));
+    match keys.as_slice() {
         [] => message.to_owned(),
-        pushed => format!("waiting for the first sample: ganglion push {} {}", case.name, pushed.join(" ")),
+        _ if case.spec.metrics.iter().all(awaits) => format!("waiting for the first sample: {push}"),
+        _ => format!("{message}; to send a sample: {push}"),
     }
 }
 

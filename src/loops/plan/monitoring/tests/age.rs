@@ -155,6 +155,15 @@ fn a_clock_that_has_samples_refused_is_named(#[case] difference: i64, #[case] wo
 }
 
 #[test]
+fn a_clock_that_has_the_first_sample_refused_is_named() {
+    let mut gauge = Gauge::new("5s", &json!({"push": {}}), &json!({"high": {"raise": "80"}}));
+    gauge.push(0, 40, "90");
+    gauge.wait(5);
+    let data = conditions::find(&gauge.status.conditions, DATA_AVAILABLE).unwrap();
+    assert!(data.status == "Unknown" && data.message.contains("check the sender's clock"), "{data:?}");
+}
+
+#[test]
 fn a_sample_that_is_found_at_the_start_counts_from_its_own_time() {
     let time = at(-40).to_string();
     assert_eq!(arrival(&time, true, at(0)), at(0));

@@ -213,6 +213,28 @@ fn data_are_no_matter_of_ready(#[case] status: &str, #[case] reason: &str, #[cas
     assert_eq!(message(&found, "DataAvailable"), expected);
 }
 
+/// The reason of a missing value is shown, unless a pushed sample is awaited.
+#[rstest]
+#[case::both_awaited(
+    &[("cpu", "no value has been received yet"), ("memory", "no value has been received yet")],
+    "waiting for the first sample: ganglion push web cpu=NUMBER memory=NUMBER"
+)]
+#[case::refused(&[("cpu", "the clock is fast"), ("memory", "the clock is fast")], "why")]
+#[case::one_awaited(
+    &[("cpu", "the server answers 401"), ("memory", "no value has been received yet")],
+    "why; to send a sample: ganglion push web memory=NUMBER"
+)]
+fn a_reason_is_shown_before_the_first_value(#[case] unknown: &[(&str, &str)], #[case] expected: &str) {
+    let unknown: Vec<Value> = unknown
+        .iter()
+        .map(|(metric, message)| json!({"metric": metric, "since": "2026-01-01T00:00:00Z", "message": message}))
+        .collect();
+    let unknown = serde_json::from_value(json!(unknown)).unwrap();
+    let monitoring = MonitoringStatus { unknown, ..watched("Unknown", "NoSample", "why") };
+    let found = running(&monitoring, &ExecutionStatus::default());
+    assert_eq!(message(&found, "DataAvailable"), expected);
+}
+
 #[rstest]
 #[case("False", "Failed", "why")]
 #[case("False", "Lost", "why")]
