@@ -8,8 +8,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::level::{AlarmStage, Levels, MetricState, RangedValue, WhenMissing};
 use super::rules::{
-    Measurement, MonitoringRules, NO_MORE, NOT_YET, Observation, ObserveContext, ObserveTrigger, SAMPLE_INTERVAL,
-    SourceValue, is_postponed,
+    Measurement, MonitoringRules, NO_MORE, NOT_SINCE, NOT_YET, Observation, ObserveContext, ObserveTrigger,
+    SAMPLE_INTERVAL, SourceValue, is_postponed,
 };
 use super::tag::{self, SampleRefusal};
 use crate::common::{HEARTBEAT, elapsed, micro_time, number_text};
@@ -193,10 +193,7 @@ impl MonitoringRules {
         let now = context.now;
         let (raised, pending) = (std::mem::take(&mut status.alarms), std::mem::take(&mut status.pending));
         for (metric, levels) in &self.metrics {
-            let value = match metric_state(status, metric, levels, now) {
-                MetricState::Known(value) if context.unanswered.contains(metric) => MetricState::Standing(value),
-                value => value,
-            };
+            let value = metric_state(status, metric, levels, now);
             for unknown in status.unknown.iter_mut().filter(|unknown| &unknown.metric == metric) {
                 unknown.assumed = match value {
                     MetricState::Assumed(value) => Some(number_text(value.value)),
@@ -265,10 +262,12 @@ fn ranged(reading: &Reading) -> Option<RangedValue> {
 }
 
 /// Lets the age of values whose source has not answered yet count from the start of this process: the stored time is
-/// that of the last write, and the source may have answered often since. Such a value leads to no decision.
+/// that of the last write, and the source may have answered often since. Such a value leads to no decision, and counts
+/// as unknown where another metric would lower capacity.
 fn keep_unanswered(status: &mut MonitoringStatus, context: ObserveContext) {
     for reading in status.values.iter_mut().filter(|reading| context.unanswered.contains(&reading.metric)) {
         reading.at = micro_time(reading.at.0.max(context.watched_since));
+        reading.problem.get_or_insert_with(|| NOT_SINCE.to_owned());
     }
 }
 

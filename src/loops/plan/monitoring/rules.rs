@@ -21,6 +21,9 @@ pub const NOT_YET: &str = "no value has been received yet";
 /// Reason of a missing value that is too old, if no source has reported an error.
 pub(super) const NO_MORE: &str = "the last value is too old";
 
+/// Problem of a value whose source has not answered since the operator watches it.
+pub(super) const NOT_SINCE: &str = "the source has not answered since the operator was started or the source changed";
+
 /// The parsed spec of a Monitoring.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MonitoringRules {

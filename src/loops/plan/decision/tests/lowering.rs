@@ -130,3 +130,18 @@ fn a_number_that_is_set_counts_as_a_change_of_direction() {
         assert_eq!(this.replicas, replicas, "at {second} s");
     }
 }
+
+/// The operator was restarted. The source of memory has not answered since.
+#[test]
+fn a_source_that_has_not_answered_since_a_restart_blocks_lowering() {
+    let mut this = cpu_and_memory(raise(), hold(), json!({}));
+    this.spec.metrics[1].source = serde_json::from_value(json!({"http": {"url": "http://a", "path": "a"}})).unwrap();
+    this.poll(at(0), &[("memory", "50", at(0))]);
+    this.crash();
+    this.unanswered = vec!["memory".to_owned()];
+    this.push(at(1), &[("cpu", "5")]);
+    assert_eq!(this.replicas, 3);
+    assert_eq!(this.decision.rejected[0].reason, LoopReason::UnknownValue);
+    this.poll(at(2), &[("memory", "50", at(2))]);
+    assert_eq!(this.replicas, 2, "it has answered");
+}
