@@ -84,7 +84,8 @@ pub struct Missing {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<DurationText>,
     /// Hold: the alarm keeps its state and triggers no action. Assume: `value` is used instead. Alarm: the alarm
-    /// `Missing` is raised; an action can be declared for it. Default: Hold.
+    /// `Missing` is raised; an action can be declared for it. Assume and Alarm lead to one action, however long the
+    /// value is missing. Default: Hold.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub then: Option<MissingThen>,
     /// With Assume, the value to use. A number as a string.

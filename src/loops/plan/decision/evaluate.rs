@@ -112,6 +112,10 @@ impl DecisionRules {
             let message = "its value is unknown, and its action lowers capacity";
             return Err(AlarmRejection::new(LoopReason::UnknownValue, message));
         }
+        if alarm.unknown && was_served(status, alarm, input) {
+            let message = "its value is missing, and an action was taken for that: the next one needs a value";
+            return Err(AlarmRejection::new(LoopReason::UnknownValue, message));
+        }
         if let Some(metric) = self.unknown_beside(alarm, input).filter(|_| direction == Direction::Lower) {
             let message = format!("{}: capacity is not lowered (policy.lowering)", beside_message(metric));
             return Err(AlarmRejection::new(LoopReason::UnknownValue, message));
@@ -163,6 +167,18 @@ fn is_unknown(metric: &str, input: DecisionInput) -> bool {
         Some(unknown) => unknown.assumed.is_none(),
         None => values.iter().any(|reading| reading.metric == metric && reading.problem.is_some()),
     }
+}
+
+/// Whether the alarm was served since its value is missing. However long it is missing, that is one measurement.
+fn was_served(status: &DecisionStatus, alarm: &AlarmState, input: DecisionInput) -> bool {
+    let mut unknown = input.monitoring.unknown.iter();
+    let Some(since) = unknown.find(|unknown| unknown.metric == alarm.metric).map(|unknown| &unknown.since) else {
+        return false;
+    };
+    let counter = status.counters.iter().find(|counter| counter.metric == alarm.metric);
+    let served = counter.and_then(|counter| counter.last_served.as_ref());
+    let mut dry_runs = status.history.iter().filter(|entry| entry.outcome == Some(Outcome::DryRun));
+    served.is_some_and(|at| at >= since) || dry_runs.any(|entry| entry.metric == alarm.metric && entry.at >= *since)
 }
 
 /// Rejects every alarm while the effect of a decision is awaited.
@@ -294,7 +310,8 @@ fn check_measured(alarm: &AlarmState, input: DecisionInput) -> Result<(), AlarmR
     Ok(())
 }
 
-/// Returns when the value of the alarm was measured. An assumed or missing value is as new as the evaluation.
+/// Returns when the value of the alarm was measured. An assumed or missing value is as new as the evaluation: see
+/// [`was_served`].
 fn measured_at<'a>(alarm: &AlarmState, input: DecisionInput<'a>) -> Option<&'a MicroTime> {
     let mut values = input.monitoring.values.iter();
     match values.find(|reading| reading.metric == alarm.metric) {

@@ -1,6 +1,7 @@
 //! Tests that one measurement leads to one action, however often a loop evaluates it.
 
-use serde_json::json;
+use rstest::rstest;
+use serde_json::{Value, json};
 
 use crate::tests::bench::{Loop, at, seconds, spec};
 use ganglion_api::closed_loop::reasons::LoopReason;
@@ -65,4 +66,50 @@ fn an_action_for_one_metric_makes_the_value_of_another_old() {
     assert_eq!(this.replicas, 5, "the queue was not measured again");
     this.poll(at(6), &[("queue", "20", at(6))]);
     assert_eq!(this.replicas, 6);
+}
+
+/// A loop that raises if load is high or missing, with what `missing` says.
+fn missing(missing: Value, side: &str) -> Loop {
+    let ladder = json!([{"scale": {"by": 1, "max": 99}}, {"scale": {"by": 5, "max": 99}}]);
+    Loop::new(
+        "fast",
+        spec(json!({
+            "target": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+            "interval": "5s",
+            "metrics": [{
+                "name": "load", "source": {"http": {"url": "http://a", "path": "a"}}, "high": {"raise": "80"},
+                "missing": missing,
+            }],
+            "actions": [{"when": {"metric": "load", "side": side}, "settle": "20s", "ladder": ladder}],
+        })),
+    )
+}
+
+/// A value that is missing is no measurement: it leads to one action, and to the next one after a value has come.
+#[rstest]
+#[case::assumed(json!({"then": "Assume", "value": "90"}), "High")]
+#[case::missing(json!({"then": "Alarm"}), "Missing")]
+fn a_value_that_is_missing_leads_to_one_action(#[case] behavior: Value, #[case] side: &str) {
+    let mut this = missing(behavior, side);
+    this.poll(at(0), &[("load", "50", at(0))]);
+    for second in (5..300).step_by(5) {
+        this.wait(at(second));
+        assert_eq!(this.replicas, if second <= 15 { 3 } else { 4 }, "at {second} s");
+    }
+    assert_eq!(this.decision.rejected[0].reason, LoopReason::UnknownValue);
+    this.poll(at(300), &[("load", "50", at(300))]);
+    for second in (305..600).step_by(5) {
+        this.wait(at(second));
+        assert_eq!(this.replicas, if second <= 315 { 4 } else { 5 }, "at {second} s");
+    }
+}
+
+/// No value has come at all.
+#[test]
+fn a_value_that_never_came_leads_to_one_action() {
+    let mut this = missing(json!({"then": "Alarm"}), "Missing");
+    for second in (0..300).step_by(5) {
+        this.wait(at(second));
+    }
+    assert_eq!(this.replicas, 4);
 }
