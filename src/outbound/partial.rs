@@ -45,6 +45,20 @@ struct Markers<'a> {
     /// Elasticsearch: the clusters that answered.
     #[serde(borrow, rename = "_clusters")]
     clusters: Option<&'a RawValue>,
+    /// Elasticsearch and OpenSearch: each shard stopped after a number of documents.
+    #[serde(borrow)]
+    terminated_early: Option<&'a RawValue>,
+    /// Azure Monitor: an object with the code `PartialError`.
+    #[serde(borrow)]
+    error: Option<&'a RawValue>,
+    /// CloudWatch: the status of a query.
+    #[serde(borrow, rename = "StatusCode")]
+    cloud_watch: Option<&'a RawValue>,
+    /// GraphQL: present beside `data` if some fields could not be resolved.
+    #[serde(borrow)]
+    errors: Option<&'a RawValue>,
+    #[serde(borrow)]
+    data: Option<&'a RawValue>,
     /// Google Cloud Monitoring: a part of the query failed.
     #[serde(borrow, rename = "executionErrors")]
     execution_errors: Option<&'a RawValue>,
@@ -55,11 +69,14 @@ struct Markers<'a> {
     warnings: Option<&'a RawValue>,
 }
 
+/// Values of the status of a query of CloudWatch that did not return all data.
+const CLOUD_WATCH: [&str; 3] = ["PartialData", "InternalError", "Forbidden"];
+
 /// Returns why the value at this path of a document is partial; None if no object that contains it says so.
 pub fn reason(document: &[u8], path: &[String]) -> Option<String> {
     let mut part = document;
     for name in path {
-        if let Some(reason) = reason_in(part) {
+        if let Some(reason) = reason_in(part).or_else(|| reason_beside(part, name)) {
             return Some(reason);
         }
         part = find(part, &[name])?.as_bytes();
@@ -67,27 +84,65 @@ pub fn reason(document: &[u8], path: &[String]) -> Option<String> {
     reason_in(part)
 }
 
+/// Returns why the member of this name is partial, although the other members of the object may not be.
+fn reason_beside(object: &[u8], name: &str) -> Option<String> {
+    // Elasticsearch and OpenSearch count at most 10000 hits unless the query asks for more.
+    if name == "value" && text(find(object, &["relation"])).as_deref() == Some("gte") {
+        return Some("relation is gte: the value is a lower limit (Elasticsearch: set track_total_hits)".to_owned());
+    }
+    // Lists of Kubernetes, of OData and of Redfish that are sent in several answers.
+    let next = match name {
+        "items" => find(object, &["metadata", "continue"]),
+        "value" => find(object, &["@odata.nextLink"]),
+        _ => find(object, &[format!("{name}@odata.nextLink").as_str()]),
+    };
+    text(next).is_some_and(|next| !next.is_empty()).then(|| "the list has further pages".to_owned())
+}
+
+/// Content of a JSON text in quotes.
+fn text(raw: Option<&str>) -> Option<Cow<'_, str>> {
+    parsed(raw?.as_bytes()).ok()
+}
+
+/// Whether this is a list with at least one item.
+fn has_items(list: Option<&RawValue>) -> bool {
+    let items = list.and_then(|list| parsed::<Items<&RawValue, 0>>(list.get().as_bytes()).ok());
+    items.is_some_and(|items| items.count > 0)
+}
+
 /// Returns why this object is partial.
 fn reason_in(object: &[u8]) -> Option<String> {
     if !object.trim_ascii_start().starts_with(b"{") {
         return None;
     }
-    let markers: Markers<'_> = parsed(object).ok()?;
+    // The document was parsed before, so that only a member that occurs twice can fail.
+    let Ok(markers) = parsed::<Markers<'_>>(object) else {
+        return Some("it says twice whether it is partial".to_owned());
+    };
     let flags = [
         ("isPartial", markers.victoria_metrics),
         ("is_partial", markers.elasticsearch),
         ("partial", markers.influx_db),
         ("timed_out", markers.timed_out),
+        ("terminated_early", markers.terminated_early),
     ];
     for (name, flag) in flags {
         if flag.is_some_and(|flag| flag.get() == "true") {
             return Some(format!("{name} is true"));
         }
     }
-    let lists_errors =
-        markers.execution_errors.and_then(|list| parsed::<Items<&RawValue, 0>>(list.get().as_bytes()).ok());
-    if lists_errors.is_some_and(|errors| errors.count > 0) {
+    if has_items(markers.execution_errors) {
         return Some("executionErrors is not empty".to_owned());
+    }
+    if markers.data.is_some() && has_items(markers.errors) {
+        return Some("errors is not empty".to_owned());
+    }
+    if text(markers.error.and_then(|error| find(error.get().as_bytes(), &["code"]))).as_deref() == Some("PartialError") {
+        return Some("error.code is PartialError".to_owned());
+    }
+    let status = text(markers.cloud_watch.map(RawValue::get)).unwrap_or_default();
+    if let Some(status) = CLOUD_WATCH.into_iter().find(|partial| *partial == status) {
+        return Some(format!("StatusCode is {status}"));
     }
     shards_reason(markers.shards).or_else(|| clusters_reason(markers.clusters)).or_else(|| warning(&markers))
 }
@@ -178,6 +233,21 @@ mod tests {
     #[case::line_end(r#"{"status": "success", "warnings": ["a\nb"], "a": 1}"#, Some(r#"the server warns "a b""#))]
     #[case::other_api(r#"{"status": "ok", "warnings": ["wet floor"], "a": 1}"#, None)]
     #[case::other_types(r#"{"timed_out": "no", "_shards": 3, "partial": 1, "isPartial": null, "a": 1}"#, None)]
+    #[case::azure(
+        r#"{"error": {"code": "PartialError", "message": "x"}, "a": 1}"#,
+        Some("error.code is PartialError")
+    )]
+    #[case::azure_other(r#"{"error": {"code": "Ok"}, "a": 1}"#, None)]
+    #[case::cloud_watch(r#"{"StatusCode": "PartialData", "a": 1}"#, Some("StatusCode is PartialData"))]
+    #[case::cloud_watch_failed(r#"{"StatusCode": "InternalError", "a": 1}"#, Some("StatusCode is InternalError"))]
+    #[case::cloud_watch_whole(r#"{"StatusCode": "Complete", "a": 1}"#, None)]
+    #[case::other_code(r#"{"StatusCode": 200, "a": 1}"#, None)]
+    #[case::elasticsearch_early(r#"{"terminated_early": true, "a": 1}"#, Some("terminated_early is true"))]
+    #[case::errors_without_data(r#"{"errors": [{"message": "x"}], "a": 1}"#, None)]
+    #[case::twice(
+        r#"{"isPartial": false, "isPartial": true, "a": 1}"#,
+        Some("it says twice whether it is partial")
+    )]
     #[case::beside(r#"{"other": {"isPartial": true}, "a": 1}"#, None)]
     fn servers_say_that_an_answer_is_partial(#[case] document: &str, #[case] expected: Option<&str>) {
         assert_eq!(reason_at(document, "a").as_deref(), expected);
@@ -189,6 +259,40 @@ mod tests {
         assert_eq!(reason_at(document, "responses.1.hits.total").as_deref(), Some("timed_out is true"));
         assert_eq!(reason_at(document, "responses.0.hits"), None);
         assert_eq!(reason_at(document, "rows.0.a"), None);
+    }
+
+    #[rstest]
+    #[case::graph_ql(r#"{"data": {"a": 1}, "errors": [{"message": "x"}]}"#, "data.a", Some("errors is not empty"))]
+    #[case::graph_ql_whole(r#"{"data": {"a": 1}, "errors": []}"#, "data.a", None)]
+    #[case::graph_ql_null(r#"{"data": {"a": 1}, "errors": null}"#, "data.a", None)]
+    #[case::hits(
+        r#"{"hits": {"total": {"value": 10000, "relation": "gte"}, "max_score": 2}}"#,
+        "hits.total.value",
+        Some("relation is gte: the value is a lower limit (Elasticsearch: set track_total_hits)")
+    )]
+    #[case::hits_counted(r#"{"hits": {"total": {"value": 3, "relation": "eq"}}}"#, "hits.total.value", None)]
+    #[case::beside_the_hits(
+        r#"{"hits": {"total": {"value": 10000, "relation": "gte"}, "max_score": 2}}"#,
+        "hits.max_score",
+        None
+    )]
+    #[case::kubernetes(r#"{"metadata": {"continue": "x"}, "items": [{"a": 1}]}"#, "items.0.a", Some("the list has further pages"))]
+    #[case::kubernetes_last(r#"{"metadata": {"continue": ""}, "items": [{"a": 1}]}"#, "items.0.a", None)]
+    #[case::kubernetes_count(
+        r#"{"metadata": {"continue": "x", "remainingItemCount": 5}, "items": []}"#,
+        "metadata.remainingItemCount",
+        None
+    )]
+    #[case::odata(r#"{"@odata.nextLink": "x", "value": [{"a": 1}]}"#, "value.0.a", Some("the list has further pages"))]
+    #[case::odata_count(r#"{"@odata.count": 7, "@odata.nextLink": "x", "value": []}"#, "['@odata.count']", None)]
+    #[case::redfish(r#"{"Members@odata.nextLink": "x", "Members": [{"a": 1}]}"#, "Members.0.a", Some("the list has further pages"))]
+    #[case::cloud_watch(
+        r#"{"MetricDataResults": [{"StatusCode": "PartialData", "Values": [5]}]}"#,
+        "MetricDataResults[0].Values[0]",
+        Some("StatusCode is PartialData")
+    )]
+    fn a_part_of_an_answer_is_partial(#[case] document: &str, #[case] path: &str, #[case] expected: Option<&str>) {
+        assert_eq!(reason_at(document, path).as_deref(), expected);
     }
 
     #[test]
