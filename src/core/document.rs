@@ -17,6 +17,9 @@ use crate::words::kind_of_text;
 /// Splits a path into names and indexes. They are separated by dots, as in `items.0.load`; an index may also be written
 /// as `items[0]`. A dot within a name is written as `\.`, or the name as `['a.b']`.
 pub fn path_parts(path: &str) -> Result<Vec<String>, String> {
+    if let Some(inner) = of_json_path(path) {
+        return Err(format!("{path} is a JSONPath: write {inner}"));
+    }
     let mut parts = Vec::new();
     // None after a bracket, which is a part of its own.
     let mut name = Some(String::new());
@@ -24,6 +27,7 @@ pub fn path_parts(path: &str) -> Result<Vec<String>, String> {
     while let Some(next) = rest.chars().next() {
         let tail = &rest[next.len_utf8()..];
         rest = match (next, &mut name) {
+            ('.', Some(name)) if name.is_empty() => return Err(empty_name(path)),
             ('.', _) => {
                 parts.extend(name.replace(String::new()));
                 tail
@@ -47,8 +51,25 @@ pub fn path_parts(path: &str) -> Result<Vec<String>, String> {
             }
         };
     }
+    if name.as_ref().is_some_and(String::is_empty) {
+        return Err(empty_name(path));
+    }
     parts.extend(name);
     Ok(parts)
+}
+
+/// Returns the path in a JSONPath, such as `{.a.b}` of kubectl or `$.a.b`; None if it is none.
+fn of_json_path(path: &str) -> Option<&str> {
+    let braced = path.strip_prefix('{').and_then(|path| path.strip_suffix('}'));
+    let inner = braced.unwrap_or(path);
+    let from_root = inner.strip_prefix('$').filter(|rest| rest.starts_with(['.', '[']));
+    let inner = from_root.or(braced)?;
+    Some(inner.strip_prefix('.').unwrap_or(inner))
+}
+
+fn empty_name(path: &str) -> String {
+    let path = if path.is_empty() { "the path" } else { path };
+    format!("{path} has an empty name: write it without the dot at its start, or an empty name as ['']")
 }
 
 /// Splits what follows a bracket into its content, without quotes, and the rest.
@@ -63,7 +84,7 @@ fn bracket(text: &str) -> Option<(&str, &str)> {
 }
 
 /// Returns the number at this path, see [`path_parts`]. It may be a text: a number or a Kubernetes quantity, such as
-/// `250m`. If a name occurs several times in an object, the last one counts.
+/// `250m`, with blanks around it. If a name occurs several times in an object, the last one counts.
 pub fn number(document: &[u8], path: &str) -> Result<String, String> {
     let raw = at(document, path)?;
     let kind = match raw.as_bytes().first() {
@@ -73,8 +94,12 @@ pub fn number(document: &[u8], path: &str) -> Result<String, String> {
         Some(b'n') => "null".to_owned(),
         Some(b'"') => {
             let found: Cow<'_, str> = parsed(raw.as_bytes())?;
-            if quantity::number(&found).is_ok() {
-                return Ok(found.into_owned());
+            let text = found.trim();
+            if quantity::number(text).is_ok() {
+                return Ok(text.to_owned());
+            }
+            if text.strip_suffix('%').is_some_and(|text| quantity::number(text.trim_end()).is_ok()) {
+                return Err(format!("{path} is a text with a percent sign, not a number: 45% may mean 45 or 0.45"));
             }
             kind_of_text(&found)
         }
@@ -375,7 +400,17 @@ mod tests {
     #[case("list.2", Err("there is no list.2"))]
     #[case("list.-1", Err("there is no list.-1"))]
     #[case("a.b.c", Err("there is no a.b.c"))]
-    #[case("", Err("there is no "))]
+    #[case("", Err("the path has an empty name: write it without the dot at its start, or an empty name as ['']"))]
+    #[case(".a.b", Err(".a.b has an empty name: write it without the dot at its start, or an empty name as ['']"))]
+    #[case("a..b", Err("a..b has an empty name: write it without the dot at its start, or an empty name as ['']"))]
+    #[case("['']", Ok("6"))]
+    #[case("{.a.b}", Err("{.a.b} is a JSONPath: write a.b"))]
+    #[case("{$.list[1].c}", Err("{$.list[1].c} is a JSONPath: write list[1].c"))]
+    #[case("$.a.b", Err("$.a.b is a JSONPath: write a.b"))]
+    #[case("['$'].a", Ok("5"))]
+    #[case("blanks", Ok("12"))]
+    #[case("percent", Err("percent is a text with a percent sign, not a number: 45% may mean 45 or 0.45"))]
+    #[case("blank", Err("blank is a text of 1 character, not a number"))]
     #[case("text", Ok("12"))]
     #[case("quantity", Ok("250m"))]
     #[case("words", Err("words is a text of 7 characters, not a number"))]
@@ -395,7 +430,8 @@ mod tests {
     #[case("a", Err("a is an object, not a number"))]
     fn numbers_stand_at_paths(#[case] path: &str, #[case] expected: Result<&str, &str>) {
         let document = json!({"a": {"b": 1.5}, "list": [0, {"c": -3}], "text": "12", "quantity": "250m", "words": "hunter2",
-                "dotted.name": 7, "none": null, "yes": true, "small": 1e-7});
+                "dotted.name": 7, "": 6, "$": {"a": 5}, "blanks": " 12\n",
+                "percent": "45%", "blank": " ", "none": null, "yes": true, "small": 1e-7});
         let found = number(document.to_string().as_bytes(), path);
         assert_eq!(found.as_deref().map_err(String::as_str), expected);
     }
