@@ -7,6 +7,11 @@ use serde_json::{Value, json};
 use crate::monitoring::source_rule::{MeasuredAt, SOURCE_RULES, SourceRule};
 use crate::monitoring::{Measurement, MonitoringRules, ObserveTrigger, SourceValue};
 use crate::tests::bench::{Loop, at, sample, spec};
+use crate::validate::assessment::{AssessmentInput, ChildStatuses, NamespaceAccess, assess, status};
+use crate::validate::chain::LoopLink;
+use crate::validate::conflict::{Claimant, ClaimantKind, dimensions};
+use crate::validate::preflight::Preflight;
+use ganglion_api::closed_loop::ClosedLoopStatus;
 use ganglion_core::conditions::{self, DATA_AVAILABLE};
 
 const PAGE: &str = include_str!("../../../../samples/closedloop/README.md");
@@ -123,7 +128,56 @@ fn apply(this: &mut Loop, rule: SourceRule, served: &mut ServedValue, now: Times
     this.hop(&children, &rules, trigger, now, None);
 }
 
+/// Returns the next status of the loop.
+fn assessed(this: &Loop, old: &ClosedLoopStatus, now: Timestamp) -> ClosedLoopStatus {
+    let (name, spec) = (this.name, &this.spec);
+    let me = Claimant {
+        kind: ClaimantKind::ClosedLoop,
+        name: name.into(),
+        uid: name.into(),
+        created: at(0),
+        target: spec.target.clone(),
+        dimensions: dimensions(spec),
+    };
+    let links = LoopLink::parse(spec).into_iter().map(|link| (name.to_owned(), link)).collect();
+    let case = AssessmentInput {
+        name,
+        spec,
+        status: old,
+        links: &links,
+        me: &me,
+        others: &[],
+        approval: None,
+        access: &NamespaceAccess::Granted,
+        now,
+    };
+    let hops = ChildStatuses {
+        monitoring: Some(&this.stored.0),
+        decision: Some(&this.stored.1),
+        execution: Some(&this.execution),
+        preflight: Some(&Preflight::Passed),
+        ..ChildStatuses::default()
+    };
+    status(&case, &assess(&case), hops, 1)
+}
+
 proptest! {
+    /// For each source: neither an answer, nor a failure, nor silence changes the condition Ready of the loop.
+    #[test]
+    fn ready_does_not_flap(events in prop::collection::vec(event(), 1..40), which in 0..SOURCE_RULES.len()) {
+        let rule = SOURCE_RULES[which];
+        let (mut this, mut served) = (raising(rule), ServedValue::default());
+        let (mut shown, mut first, mut second) = (ClosedLoopStatus::default(), None, 0);
+        for (pause, event) in events {
+            second += pause;
+            apply(&mut this, rule, &mut served, at(second), event);
+            shown = assessed(&this, &shown, at(second));
+            let ready = conditions::find(&shown.conditions, "Ready").unwrap().clone();
+            prop_assert_eq!(ready.status.as_str(), "True", "{:?} at {}", rule.kind, second);
+            prop_assert_eq!(first.get_or_insert(ready.clone()), &ready, "{:?} at {}", rule.kind, second);
+        }
+    }
+
     /// For each source: a value is used while it is young enough, once, and not after a failure.
     #[test]
     fn a_value_is_used_once_and_fresh(events in prop::collection::vec(event(), 1..40), which in 0..SOURCE_RULES.len()) {
