@@ -196,7 +196,7 @@ impl Reconciler for MonitoringController {
     }
 
     fn plan(&self, observed: &ObservedMonitoring, memory: &mut MonitoringMemory) -> MonitoringPlan {
-        if matches!(observed.sources, SourceNews::Pending) && observed.sample.is_none() {
+        if awaits_sources(&observed.sources, observed.sample.as_ref()) {
             return MonitoringPlan::AwaitSources;
         }
         let MonitoredLoop { rules, before, .. } = &observed.monitored;
@@ -361,6 +361,12 @@ impl ObservedMonitoring {
     }
 }
 
+/// Whether nothing can be decided before a source has answered. A pushed sample is used at once: otherwise, the slowest
+/// source would delay it.
+fn awaits_sources(sources: &SourceNews, sample: Option<&(Sample, Timestamp)>) -> bool {
+    matches!(sources, SourceNews::Pending) && sample.is_none()
+}
+
 /// Returns the results without the values that were handled before.
 fn news(latest: &PolledValues, previous: Option<&PolledValues>) -> PolledValues {
     let is_new = |metric: &String, result: &SourceResult| {
@@ -427,4 +433,18 @@ fn latest_tag(family: &Family) -> Option<&Tag> {
     let decided = family.decision.as_ref().and_then(|object| object.status.as_ref()?.tag.as_ref());
     let done = family.execution.as_ref().and_then(|object| object.status.as_ref()?.tag.as_ref());
     tag::latest([decided, done])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_sample_does_not_wait_for_a_slow_source() {
+        let sample = (Sample::default(), Timestamp::UNIX_EPOCH);
+        assert!(awaits_sources(&SourceNews::Pending, None));
+        assert!(!awaits_sources(&SourceNews::Pending, Some(&sample)));
+        assert!(!awaits_sources(&SourceNews::Polled(None), None));
+        assert!(!awaits_sources(&SourceNews::NoSources, None));
+    }
 }
