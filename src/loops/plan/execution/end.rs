@@ -15,6 +15,9 @@ use ganglion_core::conditions::{self, Health, Stamp};
 /// Delay before an effect with an unclear result is tried again.
 const RETRY: SignedDuration = SignedDuration::from_secs(2);
 
+/// Message before the first decision.
+const NO_DECISION: &str = "no decision yet";
+
 /// Returns the step after an effect of this claim.
 pub fn after_effect(context: &ExecutionContext, effect: &ExecutionEffect, acted: &EffectResult) -> ExecutionStep {
     let seq = context.status.claim.as_ref().map(|claim| claim.seq).or(context.status.seq).unwrap_or(0);
@@ -78,7 +81,7 @@ pub fn first(context: &ExecutionContext) -> ExecutionStep {
         seq: Some(0),
         state: Some(ExecutionState::Idle),
         reason: Some(LoopReason::Idle),
-        message: Some("no decision yet".into()),
+        message: Some(NO_DECISION.to_owned()),
         since: Some(micro_time(context.now)),
         ..context.status.clone()
     };
@@ -93,6 +96,19 @@ pub fn blocked(context: &ExecutionContext, why: &str) -> ExecutionStep {
     let status =
         ExecutionStatus { reason: Some(LoopReason::Blocked), message: Some(why.to_owned()), ..context.status.clone() };
     record(context, status)
+}
+
+/// Removes the report of a block that has ended. The end of the last decision counts again.
+pub fn unblocked(context: &ExecutionContext) -> ExecutionStep {
+    if context.status.reason != Some(LoopReason::Blocked) || context.spec.blocked.is_some() {
+        return ExecutionStep::Nothing;
+    }
+    let last = conditions::find(&context.status.conditions, LAST_ACTION_SUCCEEDED);
+    let (reason, message) = match last {
+        Some(last) => (LoopReason::of(&last.reason), last.message.clone()),
+        None => (LoopReason::Idle, NO_DECISION.to_owned()),
+    };
+    record(context, ExecutionStatus { reason: Some(reason), message: Some(message), ..context.status.clone() })
 }
 
 /// Records the end of the decision.

@@ -44,7 +44,7 @@ pub fn next_step(context: &ExecutionContext) -> ExecutionStep {
     }
     let Some(last) = context.status.seq else { return end::first(context) };
     let Some(chosen) = context.chosen.filter(|chosen| is_due(context, chosen, last)) else {
-        return ExecutionStep::Nothing;
+        return end::unblocked(context);
     };
     // The Decision withdraws its decision if the loop's spec has changed. Nobody else decides.
     if !context.has_rung(&chosen.action) {

@@ -226,6 +226,11 @@ fn only_the_end_of_a_decision_changes_a_condition() {
     let held = bench.next(&seen);
     bench.recorded(held);
     assert_eq!(bench.conditions(), [blocked, done]);
+    (bench.chosen.seq, bench.spec.blocked) = (2, None);
+    let freed = bench.next(&seen);
+    bench.recorded(freed);
+    assert_eq!(bench.conditions(), [ready, done]);
+    assert_eq!((bench.status.reason, bench.next(&seen)), (Some(LoopReason::Done), ExecutionStep::Nothing));
 }
 
 #[test]
@@ -330,6 +335,13 @@ fn what_is_blocked_says_so_once() {
     bench.recorded(blocked);
     assert_eq!((bench.status.reason, bench.status.seq), (Some(LoopReason::Blocked), Some(0)));
     assert_eq!(bench.next(&seen), ExecutionStep::Nothing);
+    (bench.spec.blocked, bench.chosen.seq) = (None, 0);
+    let freed = bench.next(&seen);
+    bench.recorded(freed);
+    assert_eq!(
+        (bench.status.reason, bench.status.message.as_deref()),
+        (Some(LoopReason::Idle), Some("no decision yet"))
+    );
 }
 
 #[test]
