@@ -137,7 +137,8 @@ fn reason_in(object: &[u8]) -> Option<String> {
     if markers.data.is_some() && has_items(markers.errors) {
         return Some("errors is not empty".to_owned());
     }
-    if text(markers.error.and_then(|error| find(error.get().as_bytes(), &["code"]))).as_deref() == Some("PartialError") {
+    if text(markers.error.and_then(|error| find(error.get().as_bytes(), &["code"]))).as_deref() == Some("PartialError")
+    {
         return Some("error.code is PartialError".to_owned());
     }
     let status = text(markers.cloud_watch.map(RawValue::get)).unwrap_or_default();
@@ -233,10 +234,7 @@ mod tests {
     #[case::line_end(r#"{"status": "success", "warnings": ["a\nb"], "a": 1}"#, Some(r#"the server warns "a b""#))]
     #[case::other_api(r#"{"status": "ok", "warnings": ["wet floor"], "a": 1}"#, None)]
     #[case::other_types(r#"{"timed_out": "no", "_shards": 3, "partial": 1, "isPartial": null, "a": 1}"#, None)]
-    #[case::azure(
-        r#"{"error": {"code": "PartialError", "message": "x"}, "a": 1}"#,
-        Some("error.code is PartialError")
-    )]
+    #[case::azure(r#"{"error": {"code": "PartialError", "message": "x"}, "a": 1}"#, Some("error.code is PartialError"))]
     #[case::azure_other(r#"{"error": {"code": "Ok"}, "a": 1}"#, None)]
     #[case::cloud_watch(r#"{"StatusCode": "PartialData", "a": 1}"#, Some("StatusCode is PartialData"))]
     #[case::cloud_watch_failed(r#"{"StatusCode": "InternalError", "a": 1}"#, Some("StatusCode is InternalError"))]
@@ -244,10 +242,7 @@ mod tests {
     #[case::other_code(r#"{"StatusCode": 200, "a": 1}"#, None)]
     #[case::elasticsearch_early(r#"{"terminated_early": true, "a": 1}"#, Some("terminated_early is true"))]
     #[case::errors_without_data(r#"{"errors": [{"message": "x"}], "a": 1}"#, None)]
-    #[case::twice(
-        r#"{"isPartial": false, "isPartial": true, "a": 1}"#,
-        Some("it says twice whether it is partial")
-    )]
+    #[case::twice(r#"{"isPartial": false, "isPartial": true, "a": 1}"#, Some("it says twice whether it is partial"))]
     #[case::beside(r#"{"other": {"isPartial": true}, "a": 1}"#, None)]
     fn servers_say_that_an_answer_is_partial(#[case] document: &str, #[case] expected: Option<&str>) {
         assert_eq!(reason_at(document, "a").as_deref(), expected);
@@ -276,7 +271,11 @@ mod tests {
         "hits.max_score",
         None
     )]
-    #[case::kubernetes(r#"{"metadata": {"continue": "x"}, "items": [{"a": 1}]}"#, "items.0.a", Some("the list has further pages"))]
+    #[case::kubernetes(
+        r#"{"metadata": {"continue": "x"}, "items": [{"a": 1}]}"#,
+        "items.0.a",
+        Some("the list has further pages")
+    )]
     #[case::kubernetes_last(r#"{"metadata": {"continue": ""}, "items": [{"a": 1}]}"#, "items.0.a", None)]
     #[case::kubernetes_count(
         r#"{"metadata": {"continue": "x", "remainingItemCount": 5}, "items": []}"#,
@@ -285,7 +284,11 @@ mod tests {
     )]
     #[case::odata(r#"{"@odata.nextLink": "x", "value": [{"a": 1}]}"#, "value.0.a", Some("the list has further pages"))]
     #[case::odata_count(r#"{"@odata.count": 7, "@odata.nextLink": "x", "value": []}"#, "['@odata.count']", None)]
-    #[case::redfish(r#"{"Members@odata.nextLink": "x", "Members": [{"a": 1}]}"#, "Members.0.a", Some("the list has further pages"))]
+    #[case::redfish(
+        r#"{"Members@odata.nextLink": "x", "Members": [{"a": 1}]}"#,
+        "Members.0.a",
+        Some("the list has further pages")
+    )]
     #[case::cloud_watch(
         r#"{"MetricDataResults": [{"StatusCode": "PartialData", "Values": [5]}]}"#,
         "MetricDataResults[0].Values[0]",

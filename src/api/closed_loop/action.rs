@@ -211,7 +211,8 @@ pub struct MoveTemplate {
     validation = Rule::new("has(self.to) || (has(self.min) && has(self.max))").message("by and factor need min and max"),
 )]
 pub struct PatchField {
-    /// Path of the field, starting with `spec`: names and indexes separated by dots, such as `spec.rate`.
+    /// Path of the field, starting with `spec`: names and indexes separated by dots, such as `spec.rate` or
+    /// `spec.items[0].rate`. A dot within a name is written as `\.`, or the name as `['a.b']`.
     #[schemars(length(min = 6, max = 253), regex(pattern = "^spec\\."))]
     pub path: String,
     /// Amount to add; a negative amount is subtracted. A number as a string.

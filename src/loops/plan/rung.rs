@@ -7,7 +7,7 @@ use ganglion_api::closed_loop::metric::Side;
 use ganglion_api::decision::Direction;
 use ganglion_api::scalars::Number;
 use ganglion_api::workload_action::OnReplicaOwner;
-use ganglion_core::quantity;
+use ganglion_core::{document, quantity};
 
 /// Describes the position of the rung in the spec, such as `rung 1 on Low cpu (scale by 1, at most 9)`. `index` counts
 /// from 0.
@@ -109,8 +109,9 @@ pub fn dimension_on(rung: &Rung, replicas_path: Option<&str>) -> String {
         return format!("{}/{}", resize.container, resize.resource.as_str());
     }
     if let Some(patch) = &rung.patch {
-        let is_replicas = patch.path == replicas_path.unwrap_or(REPLICAS_PATH);
-        return if is_replicas { "replicas".into() } else { patch.path.clone() };
+        let path = in_one_notation(&patch.path);
+        let is_replicas = path == in_one_notation(replicas_path.unwrap_or(REPLICAS_PATH));
+        return if is_replicas { "replicas".into() } else { path };
     }
     if let Some(template) = &rung.workload_action {
         return if template.move_.is_some() { "placement".into() } else { "replicas".into() };
@@ -132,11 +133,24 @@ const TEMPLATE_RESOURCES: [Option<&str>; 7] =
 /// index, and that of the target changes when somebody adds or removes a container; so each index counts for each
 /// container.
 pub fn contains_resource(path: &str, resource: &str) -> bool {
-    let parts: Vec<&str> = path.split('.').collect();
+    let parts = path_parts(path);
     let whole = TEMPLATE_RESOURCES.into_iter().chain([Some(resource)]);
     parts.len() <= TEMPLATE_RESOURCES.len() + 1
-        && parts.iter().zip(whole).all(|(part, expected)| expected.is_none_or(|expected| expected == *part))
-        && parts.get(TEMPLATE_RESOURCES.len() - 1).is_none_or(|part| matches!(*part, "requests" | "limits"))
+        && parts.iter().zip(whole).all(|(part, expected)| expected.is_none_or(|expected| expected == part))
+        && parts.get(TEMPLATE_RESOURCES.len() - 1).is_none_or(|part| matches!(part.as_str(), "requests" | "limits"))
+}
+
+/// Returns the names and indexes on the path of a field. A path that cannot be read makes the spec invalid; it is one
+/// name.
+pub fn path_parts(path: &str) -> Vec<String> {
+    document::path_parts(path).unwrap_or_else(|_| vec![path.to_owned()])
+}
+
+/// Returns the path in one notation, so that two paths of the same field are the same text.
+fn in_one_notation(path: &str) -> String {
+    let parts: Vec<String> =
+        path_parts(path).iter().map(|part| part.replace('\\', "\\\\").replace('.', "\\.")).collect();
+    parts.join(".")
 }
 
 /// Returns what of the target is read for the rung. Rungs with the same text share one read.

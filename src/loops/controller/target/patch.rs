@@ -9,6 +9,7 @@ use ganglion_api::closed_loop::action::Rung;
 use ganglion_api::closed_loop::reasons::LoopReason;
 use ganglion_core::json_patch::pointer_text;
 use ganglion_loops_plan::execution::{ObjectVersion, TargetState, value_text};
+use ganglion_loops_plan::rung::path_parts;
 use ganglion_runtime::account::ObjectPath;
 use ganglion_runtime::error::Error;
 
@@ -34,11 +35,12 @@ pub async fn read(targets: &Targets, actor: &Actor, rung: &Rung, path: &str) -> 
             target.kind
         ));
     }
-    let (parent, _) = path.rsplit_once('.').unwrap_or((path, ""));
+    let parts = path_parts(path);
+    let parent = parts.split_last().map_or(&[] as &[String], |(_, parent)| parent);
     if !object.data.pointer(&pointer(parent)).is_some_and(|parent| parent.is_object() || parent.is_array()) {
-        return unfit(format!("{} {} has no field {parent}", target.kind, target.name));
+        return unfit(format!("{} {} has no field {}", target.kind, target.name, parent.join(".")));
     }
-    let value = object.data.pointer(&pointer(path)).cloned();
+    let value = object.data.pointer(&pointer(&parts)).cloned();
     let known_path = replicas_path(&found, &object);
     Ok(TargetState::Field(actor.field_version(&object, rung, &[path.to_owned()], known_path.as_deref()), value))
 }
@@ -54,9 +56,9 @@ fn name(target: &TargetRef) -> String {
     format!("{group}/{}", target.kind)
 }
 
-/// Returns the JSON pointer of a dotted path.
-fn pointer(path: &str) -> String {
-    pointer_text(&path.split('.').collect::<Vec<_>>())
+/// Returns the JSON pointer of these names and indexes.
+fn pointer(parts: &[String]) -> String {
+    pointer_text(&parts.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
 /// Sets the field if the target still has this generation.
@@ -70,7 +72,8 @@ pub async fn act(
     let Some(found) = discover(targets, &actor.target).await? else { return Err(no_such_kind(&actor.target)) };
     let kind = found.path(&actor.loop_key.namespace)?;
     let mut patch = patch_of(target);
-    let parts: Vec<_> = path.split('.').collect();
+    let names = path_parts(path);
+    let parts: Vec<&str> = names.iter().map(String::as_str).collect();
     // In a list, `add` would insert an element.
     let in_list = parts.last().is_some_and(|last| last.parse::<usize>().is_ok());
     if in_list {
@@ -80,5 +83,5 @@ pub async fn act(
     }
     let object_path = ObjectPath { kind: &kind, name: &actor.target.name, subresource: None };
     let object: DynamicObject = actor.account.json(object_path, patch).await?;
-    Ok(Some(value_text(object.data.pointer(&pointer(path)))))
+    Ok(Some(value_text(object.data.pointer(&pointer(&names)))))
 }

@@ -18,6 +18,7 @@ use ganglion_api::decision::{Chosen, Counter, DecisionSpec, DecisionStatus};
 use ganglion_api::execution::{Execution, ExecutionStatus};
 use ganglion_api::monitoring::MonitoringStatus;
 use ganglion_core::digest::digest;
+use ganglion_core::document;
 
 /// Length of the history if the spec does not set it.
 const HISTORY: i32 = 10;
@@ -98,6 +99,11 @@ impl DecisionRules {
         for action in &spec.actions {
             let field = action_field(&action.when);
             let settle = duration(&format!("{field}.settle"), action.settle.as_ref())?;
+            for (index, rung) in action.ladder.iter().enumerate() {
+                let path = rung.patch.as_ref().map(|patch| document::path_parts(&patch.path));
+                path.transpose()
+                    .map_err(|problem| FieldError::new(format!("{field}.ladder[{index}].patch.path"), problem))?;
+            }
             // Rungs are plain data: their serialization does not fail, and their fields always have the same order.
             let rungs = serde_json::to_string(&action.ladder).unwrap_or_default();
             actions.push(AlarmAction {

@@ -33,7 +33,8 @@ impl TargetObject<'_> {
     /// seen before.
     pub fn owned_field(&self, dimension: &str, paths: &[String], remembered: &[SeenOwner]) -> Option<OwnedField> {
         paths.iter().find_map(|path| {
-            let parts: Vec<&str> = path.split('.').collect();
+            let parts = rung::path_parts(path);
+            let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
             let (meta, field) = (&self.object.metadata, FieldPath::new(&self.object.data, &parts));
             if let Some(owner) = field.owner(meta) {
                 let command = self.command(&owner, &parts);
@@ -58,7 +59,8 @@ impl TargetObject<'_> {
     /// Field manager that last wrote one of these fields, unless it was a loop.
     pub fn last_writer(&self, paths: &[String]) -> Option<String> {
         paths.iter().find_map(|path| {
-            let parts: Vec<&str> = path.split('.').collect();
+            let parts = rung::path_parts(path);
+            let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
             FieldPath::new(&self.object.data, &parts).last_writer(&self.object.metadata)
         })
     }

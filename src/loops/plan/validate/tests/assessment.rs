@@ -112,6 +112,11 @@ fn words(status: &ClosedLoopStatus) -> Vec<(&str, &str, &str)> {
     json!([{"cron": "0 8 * * *", "duration": "1h"}, {"cron": "0 8 * * *", "duration": "1h", "timeZone": "Europe/Bonn"}]),
     "actions[Low memory].during[1].timeZone: \"Europe/Bonn\" is not a time zone"
 )]
+#[case(
+    "/actions/1/ladder",
+    json!([{"scale": {"by": 1, "max": 5}}, {"patch": {"path": "spec.a[0", "to": "1"}}]),
+    "actions[Low memory].ladder[1].patch.path: spec.a[0: a bracket has no end"
+)]
 #[case("/tunable", json!({"by": ["slow"], "ttl": "999999h"}), "tunable.ttl: \"999999h\" is longer")]
 fn a_value_that_cannot_be_used_is_named(#[case] pointer: &str, #[case] value: Value, #[case] expected: &str) {
     let mut object = serde_json::to_value(demo(json!({"select": "Expression", "expression": "1.0"}))).unwrap();

@@ -230,3 +230,15 @@ fn every_rung_has_a_dimension() {
     }));
     assert_eq!(dimensions(&this, None), ["app/memory", "placement", "rank", "replicas", "spec.rate"]);
 }
+
+/// Two paths of the same field are one dimension, however they are written.
+#[rstest::rstest]
+#[case("spec.replicas", "replicas")]
+#[case("spec['replicas']", "replicas")]
+#[case("spec.items[0].rate", "spec.items.0.rate")]
+#[case("spec['example.com/rate']", "spec.example\\.com/rate")]
+#[case("spec.example\\.com/rate", "spec.example\\.com/rate")]
+fn a_path_has_one_dimension(#[case] path: &str, #[case] expected: &str) {
+    let rung = serde_json::from_value(serde_json::json!({"patch": {"path": path, "to": "1"}})).unwrap();
+    assert_eq!(crate::rung::dimension(&rung), expected);
+}
