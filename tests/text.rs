@@ -147,6 +147,60 @@ fn add_strings(tokens: TokenStream, columns: &mut [usize]) {
     }
 }
 
+/// Folders whose code formats messages for users.
+const MESSAGES: [&str; 10] = [
+    "src/api",
+    "src/core",
+    "src/outbound",
+    "src/cli",
+    "src/actions/plan",
+    "src/loops/plan",
+    "src/nodes/plan",
+    "src/pools/plan",
+    "src/placement/plan",
+    "src/loops/controller",
+];
+
+/// Lines that may format with `{:?}`: keys of caches, code of expressions, texts that are searched, and a quotation of
+/// control characters that have to be removed.
+const EXEMPT: [&str; 5] = [
+    "write!(f, \": {:?}\", self.0)",
+    "format!(\"resize {dimension} {:?} {:?}\"",
+    "format!(\"workloadAction {dimension} {:?}\"",
+    "format!(\"node.name == {:?}\"",
+    "CertificateError::Other(other) if",
+];
+
+/// Lines of code, without tests, that format with `{:?}`: with the names of Rust types, or with escapes in quotes.
+fn debug_formats(code: &str) -> Vec<usize> {
+    let tests = code.find("#[cfg(test)]").unwrap_or(code.len());
+    let lines = iter::zip(1.., code[..tests].lines());
+    let is_debug = |line: &str| line.contains(":?}") || line.contains(":#?}");
+    let is_exempt =
+        |line: &str| line.trim_start().starts_with("//") || EXEMPT.iter().any(|exempt| line.contains(exempt));
+    lines.filter(|(_, line)| is_debug(line) && !is_exempt(line)).map(|(number, _)| number).collect()
+}
+
+#[test]
+fn no_message_is_formatted_for_programmers() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let is_test =
+        |path: &Path| path.components().any(|part| ["tests", "tests.rs"].iter().any(|name| part.as_os_str() == *name));
+    for file in MESSAGES.iter().flat_map(|folder| files_below(&root.join(folder))) {
+        let inside = file.strip_prefix(root).unwrap_or(&file);
+        if is_rust(&file) && !is_test(inside) {
+            let lines = debug_formats(&fs::read_to_string(&file).unwrap());
+            assert!(lines.is_empty(), "{}: {{:?}} in lines {lines:?}: use words::quoted or as_str", inside.display());
+        }
+    }
+}
+
+#[test]
+fn debug_formats_are_seen() {
+    let code = "format!(\"{name:?} x\")\n// {:?}\nformat!(\"{:#?}\", a)\n#[cfg(test)]\nassert!(a, \"{a:?}\")";
+    assert_eq!(debug_formats(code), [1, 3]);
+}
+
 #[test]
 fn comments_start_with_a_noun_or_a_verb() {
     let mut wrong = Vec::new();

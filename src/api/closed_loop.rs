@@ -127,6 +127,18 @@ pub enum LoopMode {
     Paused,
 }
 
+impl LoopMode {
+    /// Name in specs.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Auto => "Auto",
+            Self::DryRun => "DryRun",
+            Self::Approve => "Approve",
+            Self::Paused => "Paused",
+        }
+    }
+}
+
 /// See [`ClosedLoopSpec::trace`].
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Trace {

@@ -182,6 +182,22 @@ pub enum ExecutionState {
     Lost,
 }
 
+impl ExecutionState {
+    /// Name in statuses.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Idle => "Idle",
+            Self::Claimed => "Claimed",
+            Self::Executing => "Executing",
+            Self::Done => "Done",
+            Self::Limited => "Limited",
+            Self::Failed => "Failed",
+            Self::Overtaken => "Overtaken",
+            Self::Lost => "Lost",
+        }
+    }
+}
+
 /// A claim: the intended change in absolute values, so that repeating it has no further effect.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[serde(rename_all = "camelCase")]

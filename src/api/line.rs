@@ -15,7 +15,7 @@ use serde_json::Value;
 
 /// Error: a text cannot be parsed as a line of its kind.
 #[derive(Debug, thiserror::Error)]
-#[error("{0:?} cannot be parsed: {1}")]
+#[error("\"{0}\" cannot be parsed: {1}")]
 pub struct NotALine(String, &'static str);
 
 impl NotALine {

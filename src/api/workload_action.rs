@@ -417,7 +417,7 @@ impl TryFrom<IntOrString> for ReplicaCount {
         match count {
             IntOrString::Int(number) => Ok(Self::Number(number)),
             IntOrString::String(text) if text == ALL => Ok(Self::All),
-            IntOrString::String(text) => Err(format!("count is a number or {ALL}, not {text:?}")),
+            IntOrString::String(text) => Err(format!("count is a number or {ALL}, not \"{text}\"")),
         }
     }
 }

@@ -52,8 +52,8 @@ pub async fn explain(asked: PlacementArgs) -> Result<String, Error> {
     let name = asked.policy.clone();
     let found: Option<PlacementPolicy> = Api::all(client.clone()).get_opt(&name).await?;
     let policy = found.ok_or(Error::NoPolicy { name })?;
-    let compiled =
-        CompiledPolicy::compile(&policy).map_err(|(reason, words)| Error::BadPolicy(format!("{reason:?}: {words}")))?;
+    let compiled = CompiledPolicy::compile(&policy)
+        .map_err(|(reason, words)| Error::BadPolicy(format!("{}: {words}", reason.as_str())))?;
     let pod = the_pod(&asked, &client, &namespace).await?;
     let placed = PlacedPod::from(&pod);
     let saved = read::saved_values(&client, &policy).await;

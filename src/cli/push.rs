@@ -18,6 +18,7 @@ use super::cluster::{self, ClusterOptions};
 use crate::operator;
 use ganglion_api::monitoring::{Monitoring, Sample};
 use ganglion_core::quantity::{self, QuantityError};
+use ganglion_core::words::quoted;
 use ganglion_runtime::error::failure;
 
 /// Argument that reads samples from standard input.
@@ -49,7 +50,7 @@ pub struct PushArgs {
 /// Error: a sample was not pushed.
 #[derive(Debug, Error)]
 pub enum Error {
-    #[error("{0:?} is not a value: write NAME=NUMBER, such as cpu=2")]
+    #[error("{} is not a value: write NAME=NUMBER, such as cpu=2", quoted(.0))]
     NoValue(String),
     #[error("{key} is not a number: {problem}")]
     NoNumber { key: String, problem: QuantityError },

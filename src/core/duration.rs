@@ -3,6 +3,8 @@
 use jiff::SignedDuration;
 use thiserror::Error;
 
+use crate::words::quoted;
+
 /// Maximum duration, in hours: a hundred years.
 const MAX_HOURS: i128 = 24 * 36_525;
 
@@ -10,10 +12,10 @@ const MAX_HOURS: i128 = 24 * 36_525;
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum DurationError {
     /// Wrong format.
-    #[error("{text:?} is not a duration: write numbers with units h, m, s or ms, such as 15s or 1h30m")]
+    #[error("{} is not a duration: write numbers with units h, m, s or ms, such as 15s or 1h30m", quoted(text))]
     Form { text: String },
     /// More than [`MAX_HOURS`].
-    #[error("{text:?} is longer than a hundred years")]
+    #[error("{} is longer than a hundred years", quoted(text))]
     TooLong { text: String },
 }
 

@@ -4,6 +4,7 @@
 use thiserror::Error;
 
 use crate::names::{is_api_version, is_name};
+use crate::words::quoted;
 
 /// URL path of the objects of a kind, in a namespace or in the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,7 +12,7 @@ pub struct KindPath(String);
 
 /// The text cannot be part of a path.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
-#[error("{0:?} cannot be part of a path of the API server")]
+#[error("{} cannot be part of a path of the API server", quoted(.0))]
 pub struct BadSegment(String);
 
 impl KindPath {

@@ -5,6 +5,8 @@
 
 use thiserror::Error;
 
+use crate::words::quoted;
+
 /// Maximum length of a quantity, in characters. Quantities of the API server are far shorter.
 pub const MAX_CHARS: usize = 64;
 
@@ -25,11 +27,13 @@ pub enum QuantityError {
     #[error("a quantity of {chars} characters: the limit is {MAX_CHARS}")]
     TooLong { chars: usize },
     /// The part before the suffix is not a decimal number.
-    #[error("{text:?} is not a quantity: it does not start with a number such as 2 or 1.5")]
+    #[error("{} is not a quantity: it does not start with a number such as 2 or 1.5", quoted(text))]
     Number { text: String },
     /// The number has an unknown suffix.
     #[error(
-        "{text:?} is not a quantity: unknown suffix {suffix:?}; known are n u m k M G T P E, Ki Mi Gi Ti Pi Ei, and e3"
+        "{} is not a quantity: unknown suffix {}; known are n u m k M G T P E, Ki Mi Gi Ti Pi Ei, and e3",
+        quoted(text),
+        quoted(suffix)
     )]
     Suffix { text: String, suffix: String },
 }

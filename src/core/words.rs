@@ -14,6 +14,12 @@ pub fn cut(text: &str, bytes: usize) -> &str {
     &text[..end]
 }
 
+/// Quotes a text in a message, as it is: a text with quotes keeps them. Control characters become blanks.
+pub fn quoted(text: &str) -> String {
+    let shown: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    format!("\"{shown}\"")
+}
+
 /// Describes a text of other writers by its length only: the text may be a secret.
 pub fn kind_of_text(text: &str) -> String {
     match text.chars().count() {
@@ -46,9 +52,15 @@ pub fn without_types(message: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::without_types;
+    use super::{quoted, without_types};
     use serde::Deserialize;
     use serde::de::DeserializeOwned;
+
+    #[test]
+    fn a_quoted_text_has_no_escapes() {
+        assert_eq!(quoted(r#"say "hi" to C:\"#), r#""say "hi" to C:\""#);
+        assert_eq!(quoted("a\nb\u{7}é\u{301}"), "\"a b é\u{301}\"");
+    }
 
     #[derive(Deserialize)]
     struct Inner {

@@ -4,6 +4,8 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
+use ganglion_core::words::quoted;
+
 use thiserror::Error;
 
 /// Network such as `10.0.0.0/8`, or a single address.
@@ -15,7 +17,10 @@ pub struct Network {
 
 /// The text is neither a network nor an address.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
-#[error("{0:?} is not a network: write an address such as 10.1.2.3, or a network such as 10.0.0.0/8 or fd00::/8")]
+#[error(
+    "{} is not a network: write an address such as 10.1.2.3, or a network such as 10.0.0.0/8 or fd00::/8",
+    quoted(.0)
+)]
 pub struct NoNetwork(String);
 
 /// Address bits, left-aligned, and their number.
@@ -68,7 +73,8 @@ pub struct HostPattern {
 /// The text is not a host.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error(
-    "{0:?} is not a host: write a name such as a.example.com, or .example.com for all names below it; addresses are networks"
+    "{} is not a host: write a name such as a.example.com, or .example.com for all names below it; addresses are networks",
+    quoted(.0)
 )]
 pub struct NoHost(String);
 

@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 
 use ganglion_core::document::{find, parsed};
 use ganglion_core::items::Items;
-use ganglion_core::words::cut;
+use ganglion_core::words::{cut, quoted};
 
 /// Maximum number of warnings that are read. A server that sends more of them is not believed.
 const MAX_WARNINGS: usize = 64;
@@ -174,8 +174,7 @@ fn warning(markers: &Markers<'_>) -> Option<String> {
     for warning in &warnings.kept {
         let text = parsed::<Cow<'_, str>>(warning.get().as_bytes()).unwrap_or_default();
         if !text.trim_start().starts_with(INFO) {
-            let quoted: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-            return Some(format!("the server warns {:?}", cut(&quoted, MAX_QUOTE)));
+            return Some(format!("the server warns {}", quoted(cut(&text, MAX_QUOTE))));
         }
     }
     (warnings.count > warnings.kept.len()).then(|| format!("the server sends {} warnings", warnings.count))

@@ -19,6 +19,7 @@ use ganglion_api::workload_action::status::{Plan, PodOnNode, Protocol, Slot};
 use ganglion_api::workload_action::{Mode, WorkloadAction, WorkloadActionStatus};
 use ganglion_core::facts::{Identity, Key, PodFact, ReceiptFact};
 use ganglion_core::layout::paragraph;
+use ganglion_core::words::quoted;
 use ganglion_core::world::{Fact, Origin, World};
 
 /// The preview of an action.
@@ -72,7 +73,7 @@ pub fn preview(
     let mut asked = as_new(action, now);
     let id = Identity::from(&asked.metadata);
     if world.action(&id.key).is_some() {
-        let words = format!("workloadactions.ganglion.dev {:?} already exists", id.key.name);
+        let words = format!("workloadactions.ganglion.dev {} already exists", quoted(&id.key.name));
         return ActionPreview::refused(id.key, verb(action), words);
     }
     // If a receipt exists, the mode stays as it is: only an action with `mode: Execute` reports that it already ran.

@@ -41,6 +41,17 @@ pub enum Direction {
     Neither,
 }
 
+impl Direction {
+    /// Name in statuses.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Raise => "Raise",
+            Self::Lower => "Lower",
+            Self::Neither => "Neither",
+        }
+    }
+}
+
 impl Display for Act {
     fn fmt(&self, f: &mut Formatter<'_>) -> FmtResult {
         let Self { seq, at, dry_run, direction, dimension } = self;
@@ -48,7 +59,7 @@ impl Display for Act {
         if *dry_run {
             write!(f, "{DRY_RUN} ")?;
         }
-        write!(f, "{direction:?} {dimension}")
+        write!(f, "{} {dimension}", direction.as_str())
     }
 }
 

@@ -130,3 +130,18 @@ pub enum PoolWorkerState {
     /// Gets no jobs and holds none.
     Drained,
 }
+
+impl PoolWorkerState {
+    /// Name in statuses.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Converged => "Converged",
+            Self::Releasing => "Releasing",
+            Self::Refreshing => "Refreshing",
+            Self::Waiting => "Waiting",
+            Self::NotReady => "NotReady",
+            Self::Leaving => "Leaving",
+            Self::Drained => "Drained",
+        }
+    }
+}

@@ -6,6 +6,7 @@ use super::kind::Kind;
 use super::metric;
 use super::names;
 use super::{MAX_BRACKETS, MAX_CHARS, MAX_DEPTH, MAX_TERMS};
+use crate::words::quoted;
 use std::io;
 use thiserror::Error;
 
@@ -33,13 +34,13 @@ pub enum ExpressionError {
     #[error("the expression cannot be read: write it more simply")]
     Unreadable,
     /// An unknown name in a condition.
-    #[error("unknown name {name:?}{}: known are {}", did_you_mean(suggestion), names::known_names())]
+    #[error("unknown name {}{}: known are {}", quoted(name), did_you_mean(suggestion), names::known_names())]
     UnknownName { name: String, suggestion: Option<&'static str> },
     /// An unknown name in a score.
-    #[error("unknown name {name:?}: known are {}", metric::known_names())]
+    #[error("unknown name {}: known are {}", quoted(name), metric::known_names())]
     UnknownMetricName { name: String },
     /// An unknown function.
-    #[error("unknown function {name:?}: known are {}", names::known_functions())]
+    #[error("unknown function {}: known are {}", quoted(name), names::known_functions())]
     UnknownFunction { name: String },
     /// A known function with wrong arguments.
     #[error("{function} is called as {usage}")]
@@ -48,10 +49,10 @@ pub enum ExpressionError {
     #[error("{what} cannot be used: {instead}")]
     Unsupported { what: &'static str, instead: &'static str },
     /// One operand of the wrong type.
-    #[error("{operator:?} needs {expected}, and got {found}")]
+    #[error("{} needs {expected}, and got {found}", quoted(operator))]
     WrongOperand { operator: String, expected: &'static str, found: Kind },
     /// Two operands of incompatible types.
-    #[error("{operator:?} cannot take {left} and {right}: both must be numbers or both strings")]
+    #[error("{} cannot take {left} and {right}: both must be numbers or both strings", quoted(operator))]
     Mismatch { operator: String, left: Kind, right: Kind },
     /// An integer division that is compared or combined with a double.
     #[error("an int divided by an int drops its fraction: write double(node.pods) / node.podCapacity")]
@@ -67,31 +68,41 @@ pub enum ExpressionError {
     NoThread { kind: io::ErrorKind },
 
     /// The result depends on a label that the node lacks.
-    #[error("node {node:?} has no label {label:?}: to allow for that, put {label:?} in node.labels && before it")]
+    #[error(
+        "node {} has no label {}: to allow for that, put {} in node.labels && before it",
+        quoted(node),
+        quoted(label),
+        quoted(label)
+    )]
     MissingLabel { node: String, label: String },
     /// The result depends on a taint that the node lacks.
-    #[error("node {node:?} has no taint {key:?}: to allow for that, put {key:?} in node.taints && before it")]
+    #[error(
+        "node {} has no taint {}: to allow for that, put {} in node.taints && before it",
+        quoted(node),
+        quoted(key),
+        quoted(key)
+    )]
     MissingTaint { node: String, key: String },
     /// The result depends on a measured value that is missing or stale on the node.
-    #[error("node {node:?} has no fresh value of {name}: to allow for that, put has({name}) && before it")]
+    #[error("node {} has no fresh value of {name}: to allow for that, put has({name}) && before it", quoted(node))]
     MissingValue { node: String, name: &'static str },
     /// `/` or `%` by an int that is zero on this node.
-    #[error("on node {node:?} the expression divides by zero: guard it with a comparison")]
+    #[error("on node {} the expression divides by zero: guard it with a comparison", quoted(node))]
     DivisionByZero { node: String },
     /// Integer arithmetic exceeded 64 bits.
-    #[error("on node {node:?} a number exceeds the range of 64 bits: use double(…)")]
+    #[error("on node {} a number exceeds the range of 64 bits: use double(…)", quoted(node))]
     Overflow { node: String },
     /// `int(…)` or `double(…)` of a value that is not a number in range on this node.
-    #[error("on node {node:?} the argument of {function}(…) is not a number in its range")]
+    #[error("on node {} the argument of {function}(…) is not a number in its range", quoted(node))]
     Conversion { node: String, function: String },
     /// A comparison with NaN, such as 0.0 / 0.0.
-    #[error("on node {node:?} a comparison has no result (NaN): guard its division")]
+    #[error("on node {} a comparison has no result (NaN): guard its division", quoted(node))]
     NotComparable { node: String },
     /// A number that is infinite or NaN.
-    #[error("on node {node:?} the result is not a finite number: guard its division")]
+    #[error("on node {} the result is not a finite number: guard its division", quoted(node))]
     NotFinite { node: String },
     /// Any other error of the evaluator.
-    #[error("on node {node:?} the expression fails: {detail}")]
+    #[error("on node {} the expression fails: {detail}", quoted(node))]
     Failed { node: String, detail: String },
 }
 

@@ -14,6 +14,7 @@ use ganglion_api::scalars::DurationText;
 use ganglion_core::duration;
 use ganglion_core::facts::NodeName;
 use ganglion_core::names::is_label_name;
+use ganglion_core::words::quoted;
 
 /// Interval of a source without `fetchInterval`.
 const INTERVAL: SignedDuration = SignedDuration::from_secs(15);
@@ -320,7 +321,7 @@ fn matchers(term: &EndpointTerm) -> Result<BTreeMap<String, String>, String> {
     let matchers = term.matchers.clone().unwrap_or_default();
     match matchers.keys().find(|label| !is_label_name(label)) {
         None => Ok(matchers),
-        Some(label) => Err(format!("{label:?} is not the name of a label of Prometheus")),
+        Some(label) => Err(format!("{} is not the name of a label of Prometheus", quoted(label))),
     }
 }
 

@@ -10,6 +10,7 @@ use kube::core::Status;
 
 use super::OutboundClient;
 use ganglion_core::names::is_name;
+use ganglion_core::words::quoted;
 use ganglion_runtime::account::{Account, ObjectPath, binding_advice};
 use ganglion_runtime::body::{self, BoundedBody, Unread};
 use ganglion_runtime::error::{Class, Error};
@@ -183,5 +184,5 @@ pub fn api_words(error: &Error) -> String {
 
 /// Checks an object name from a user before it becomes part of a URL path.
 pub fn name(text: &str) -> Result<&str, String> {
-    is_name(text).then_some(text).ok_or_else(|| format!("{text:?} is not a valid object name"))
+    is_name(text).then_some(text).ok_or_else(|| format!("{} is not a valid object name", quoted(text)))
 }

@@ -15,6 +15,7 @@ use super::wire;
 use ganglion_api::placement_policy::PolicyMode;
 use ganglion_core::layout::{paragraph, table};
 use ganglion_core::words::counted;
+use ganglion_core::words::quoted;
 use ganglion_core::world::World;
 
 /// Maximum number of rejections that are printed in full.
@@ -175,7 +176,10 @@ fn best_first(one: &ExplainedCandidate, other: &ExplainedCandidate) -> Ordering 
 fn no_opinion(policy: &CompiledPolicy, pod: &PlacedPod) -> Option<String> {
     if !policy.concerns(pod) {
         let scheduler = &pod.scheduler;
-        Some(format!("the policy does not name the pod's scheduler {scheduler:?}, or the pod belongs to a DaemonSet"))
+        Some(format!(
+            "the policy does not name the pod's scheduler {}, or the pod belongs to a DaemonSet",
+            quoted(scheduler)
+        ))
     } else if policy.mode == PolicyMode::Shadow {
         Some("mode: Shadow".to_owned())
     } else {

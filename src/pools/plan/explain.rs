@@ -64,7 +64,7 @@ fn row(worker: &PoolWorker) -> [String; 6] {
         worker.weight.to_string(),
         version(worker.desired_version),
         version(worker.observed_version),
-        format!("{:?}", worker.state),
+        worker.state.as_str().to_owned(),
     ]
 }
 

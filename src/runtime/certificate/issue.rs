@@ -3,6 +3,7 @@
 //! Owns the validity periods and the renewal time. Does not read the clock, write anything, or decide who owns a
 //! certificate. X.509 is parsed by webpki alone, through rustls.
 
+use ganglion_core::words::quoted;
 use std::fmt;
 use std::time::Duration;
 
@@ -79,7 +80,7 @@ pub struct Issued {
 pub enum CertificateError {
     #[error("a server certificate needs at least one name")]
     NoNames,
-    #[error("{0:?} is neither a DNS name nor an IP address")]
+    #[error("{} is neither a DNS name nor an IP address", quoted(.0))]
     Name(String),
     #[error("a certificate cannot be issued at {0}, check the clock")]
     Clock(Timestamp),
@@ -99,7 +100,7 @@ pub enum CertificateFlaw {
     Key,
     #[error("the private key does not belong to the certificate")]
     OtherKey,
-    #[error("the certificate is not valid for the name {0:?}")]
+    #[error("the certificate is not valid for the name {}", quoted(.0))]
     MissingName(String),
     #[error("the certificate is not for servers")]
     Purpose,

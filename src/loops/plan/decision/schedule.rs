@@ -13,6 +13,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::common::{FieldError, duration, later};
 use ganglion_api::closed_loop::policy::Window;
+use ganglion_core::words::quoted;
 
 /// Maximum time between two begins of a window, in days: five years.
 const LONGEST_PAUSE: u64 = 5 * 366;
@@ -43,7 +44,10 @@ impl Calendar {
         let cron = parser.parse(&window.cron).map_err(|error| {
             FieldError::new(
                 format!("{field}.cron"),
-                format!("{:?} is not a cron pattern of five fields such as 0 8 * * MON-FRI: {error}", window.cron),
+                format!(
+                    "{} is not a cron pattern of five fields such as 0 8 * * MON-FRI: {error}",
+                    quoted(&window.cron)
+                ),
             )
         })?;
         let zone = match &window.time_zone {
@@ -51,12 +55,12 @@ impl Calendar {
             Some(name) => zone(name).ok_or_else(|| {
                 FieldError::new(
                     format!("{field}.timeZone"),
-                    format!("{name:?} is not a time zone: write an IANA name such as Europe/Berlin"),
+                    format!("{} is not a time zone: write an IANA name such as Europe/Berlin", quoted(name)),
                 )
             })?,
         };
         if !has_day_in_time(&cron) || !has_time(&cron, zone) {
-            let problem = format!("{:?} names a time that does not come within five years", window.cron);
+            let problem = format!("{} names a time that does not come within five years", quoted(&window.cron));
             return Err(FieldError::new(format!("{field}.cron"), problem));
         }
         let duration = duration(&format!("{field}.duration"), Some(&window.duration))?;

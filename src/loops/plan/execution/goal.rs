@@ -15,6 +15,7 @@ use ganglion_api::decision::Chosen;
 use ganglion_api::execution::Quantities;
 use ganglion_api::scalars::Number;
 use ganglion_core::quantity;
+use ganglion_core::words::quoted;
 
 /// Maximum amount: larger ones are not exact as floats. In bytes, it is 8 PiB.
 const MOST: i64 = 1 << 53;
@@ -241,7 +242,7 @@ fn amount_text(resource: ResourceName, amount: i64) -> Number {
 pub fn field(patch: &PatchField, now: Option<&Value>, no_lowering: Option<&str>) -> Result<Value, NoPlan> {
     if let Some(to) = &patch.to {
         let goal: Value = serde_json::from_str(to)
-            .map_err(|error| NoPlan::invalid(format!("to: {to:?} is not a JSON value: {error}")))?;
+            .map_err(|error| NoPlan::invalid(format!("to: {} is not a JSON value: {error}", quoted(to))))?;
         if now == Some(&goal) {
             return Err(NoPlan::Limited(format!("it is {to} already")));
         }

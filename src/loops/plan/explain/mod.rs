@@ -51,13 +51,13 @@ fn head(subject: &ExplainedLoop) -> String {
     let mut text = paragraph(
         "",
         &format!(
-            "Loop {} in namespace {} acts on {}/{} as service account {}. Mode: {:?}.",
+            "Loop {} in namespace {} acts on {}/{} as service account {}. Mode: {}.",
             parent.name_any(),
             parent.namespace().unwrap_or_default(),
             spec.target.kind,
             spec.target.name,
             spec.service_account_name.as_deref().unwrap_or(names::DEFAULT_ACCOUNT),
-            spec.mode,
+            spec.mode.as_str(),
         ),
     );
     let declared = declared_rank(spec);
@@ -177,7 +177,7 @@ fn last_sample(subject: &ExplainedLoop) -> String {
     }
     if let Some(executed) = subject.executed().filter(|executed| executed.state != Some(ExecutionState::Idle)) {
         let (seq, words) = (executed.seq.unwrap_or(0), executed.message.as_deref().unwrap_or("nothing yet"));
-        let state = executed.state.map(|state| format!("{state:?}")).unwrap_or_default();
+        let state = executed.state.map_or("", ExecutionState::as_str);
         line("last action", &format!("number {seq}: {words} ({state})"));
     }
     text

@@ -33,6 +33,7 @@ use ganglion_core::conditions::{self, DATA_AVAILABLE, Health, Stamp};
 use ganglion_core::contest;
 use ganglion_core::names;
 use ganglion_core::status::StatusChange;
+use ganglion_core::words::quoted;
 
 /// Maximum length of a loop's name: its children have the name in a label.
 const MAX_NAME: usize = 63;
@@ -165,7 +166,7 @@ fn misnamed(spec: &ClosedLoopSpec) -> Option<FieldError> {
         ("spec.serviceAccountName", account, names::is_name(account)),
     ];
     let (field, text, _) = checked.into_iter().find(|(_, _, good)| !good)?;
-    Some(FieldError::new(field, format!("{text:?} is not a valid name")))
+    Some(FieldError::new(field, format!("{} is not a valid name", quoted(text))))
 }
 
 fn reason_of(conflict: &Conflict) -> LoopReason {

@@ -5,6 +5,7 @@ use thiserror::Error;
 use super::translate::is_template;
 use super::{HEADERS, TextField, octets};
 use ganglion_api::node_config::source::{EndpointTerm, WITHOUT_ENDPOINT, types_of};
+use ganglion_core::words::quoted;
 
 /// Maximum length of a rendered text in bytes.
 pub const MAX_RENDERED: usize = 2048;
@@ -23,17 +24,20 @@ const MAX_NAME: usize = 253;
 pub enum InvalidValue {
     #[error("is longer than {0} bytes")]
     TooLong(usize),
-    #[error("is {found:?}, which still has an expression: a result is not rendered again")]
+    #[error("is {}, which still has an expression: a result is not rendered again", quoted(found))]
     Unrendered { found: String },
-    #[error("is {found:?}, which must be one of {}", types.join(", "))]
+    #[error("is {}, which must be one of {}", quoted(found), types.join(", "))]
     Type { found: String, types: &'static [&'static str] },
     #[error("is required for type {0}")]
     NoEndpoint(String),
     #[error("and fullWatts are required for type Linear, and fullWatts is not less")]
     NoLine,
-    #[error("is {found:?}, which is not an http or https address: {problem}")]
+    #[error("is {}, which is not an http or https address: {problem}", quoted(found))]
     Address { found: String, problem: &'static str },
-    #[error("is {found:?}, which is not a valid object name: only lower case letters, digits, - and . are allowed")]
+    #[error(
+        "is {}, which is not a valid object name: only lower case letters, digits, - and . are allowed",
+        quoted(found)
+    )]
     Name { found: String },
     #[error("is empty, or has control characters")]
     Text,

@@ -6,6 +6,7 @@ use crate::question::{Opinion, PlacementQuestion};
 use crate::record::NodeRecord;
 use ganglion_api::placement_policy::agents::CongestionAgent;
 use ganglion_core::facts::{CONGESTION, CONGESTION_SAMPLED_AT};
+use ganglion_core::words::quoted;
 
 #[derive(Debug)]
 struct CongestionScorer(CongestionRules);
@@ -35,7 +36,7 @@ impl Agent for CongestionScorer {
             match node.congestion(question.now, &question.rules) {
                 None => format!("the factor has expired by annotation {CONGESTION_SAMPLED_AT}: not congested"),
                 Some(Factor::Factor(factor)) => format!("factor {factor}"),
-                Some(Factor::Malformed) => format!("the annotation {CONGESTION} is not a number: {text:?}"),
+                Some(Factor::Malformed) => format!("the annotation {CONGESTION} is not a number: {}", quoted(text)),
             }
         })
     }

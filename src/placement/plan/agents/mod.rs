@@ -23,6 +23,7 @@ use ganglion_api::placement_policy::reasons::PolicyReason;
 use ganglion_api::scalars::{Decimal, DurationText, Fraction};
 use ganglion_core::duration;
 use ganglion_core::words::counted;
+use ganglion_core::words::quoted;
 
 /// A filter of nodes, a score of nodes, or both.
 pub trait Agent: Debug + Send + Sync {
@@ -95,14 +96,14 @@ pub fn compile(spec: &PolicyAgent) -> Result<Box<dyn Agent>, AgentError> {
 fn fraction(option: Option<&Fraction>, default: f64) -> Result<f64, AgentError> {
     let Some(Fraction(text)) = option else { return Ok(default) };
     let number = text.parse().ok().filter(|number| (0.0..=1.0).contains(number));
-    number.ok_or_else(|| (PolicyReason::SpecInvalid, format!("{text:?} is not a number from 0 to 1")))
+    number.ok_or_else(|| (PolicyReason::SpecInvalid, format!("{} is not a number from 0 to 1", quoted(text))))
 }
 
 /// Parses an option with a number of at least 0; the default if it is unset.
 fn decimal(option: Option<&Decimal>, default: f64) -> Result<f64, AgentError> {
     let Some(Decimal(text)) = option else { return Ok(default) };
     let number = text.parse().ok().filter(|number: &f64| number.is_finite() && *number >= 0.0);
-    number.ok_or_else(|| (PolicyReason::SpecInvalid, format!("{text:?} is not a number of at least 0")))
+    number.ok_or_else(|| (PolicyReason::SpecInvalid, format!("{} is not a number of at least 0", quoted(text))))
 }
 
 /// Parses an option with a duration; the default if it is unset.
