@@ -11,6 +11,7 @@ use kube::client::Body;
 use prometheus_client::metrics::counter::Counter;
 use rstest::rstest;
 use serde_json::{Value, json};
+use testkit::action::with;
 use testkit::servers::http::{Manner, Server};
 use tokio_util::sync::CancellationToken;
 use tower_test::mock;
@@ -230,7 +231,10 @@ async fn without_the_definition_the_path_is_unknown_until_somebody_scales() {
 #[tokio::test]
 async fn the_remembered_owner_of_replicas_is_found_before_an_action_is_made() {
     let replicas = json!({"f:spec": {"f:replicas": {}}});
-    let entry = |manager: &str, operation: &str, time: &str, fields: &Value| json!({"manager": manager, "operation": operation, "time": time, "fieldsType": "FieldsV1", "fieldsV1": fields});
+    let entry = |manager: &str, operation: &str, time: &str, fields: &Value| {
+        let fields = json!({"fieldsType": "FieldsV1", "fieldsV1": fields});
+        with(json!({"manager": manager, "operation": operation, "time": time}), fields)
+    };
     let managers = json!([
         entry("flux", "Apply", "2026-11-26T10:00:00Z", &json!({"f:spec": {"f:template": {}}})),
         entry("kubectl", "Update", "2026-11-26T10:05:00Z", &replicas),

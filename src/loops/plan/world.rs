@@ -177,7 +177,8 @@ impl Follows<ClosedLoop> for LoopFollower {
     }
 
     /// Requeues the loop. After a change of the spec, or of the known path of the replicas, also requeues the loops
-    /// that may conflict with it or share a chain with it. If the loop was created, deleted or recreated, also requeues its children.
+    /// that may conflict with it or share a chain with it. If the loop was created, deleted or recreated, also requeues
+    /// its children.
     fn requeue(world: &World, old: Option<&ClosedLoop>, new: Option<&ClosedLoop>) -> Requeue {
         let Some(key) = new.or(old).map(|object| object.key().into_owned()) else { return Requeue::none() };
         let requeue = if is_another(old, new) { family(&key) } else { Requeue::one::<ClosedLoop>(key) };

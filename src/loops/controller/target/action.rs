@@ -45,8 +45,8 @@ pub async fn read(targets: &Targets, actor: &Actor, claim: &Claim) -> Result<Tar
     Ok(TargetState::WorkloadAction(Some(end(&found))))
 }
 
-/// Returns the state of the workload before the action exists. Reads the cache, or the workload as the operator, so that
-/// the account needs no permission for it.
+/// Returns the state of the workload before the action exists. Reads the cache, or the workload as the operator, so
+/// that the account needs no permission for it.
 pub async fn read_ahead(
     targets: &Targets,
     actor: &Actor,

@@ -86,8 +86,8 @@ fn known(targets: &Targets, actor: &Actor) -> Option<DeploymentFact> {
     targets.ctx.store.read(|world| world.get::<DeploymentFact>(&key).filter(|_| is_deployment).cloned())
 }
 
-/// Path of the number of replicas, if the scale of a custom resource could not be read because its spec does not contain
-/// the number: the API server then answers 500.
+/// Path of the number of replicas, if the scale of a custom resource could not be read because its spec does not
+/// contain the number: the API server then answers 500.
 fn unset_path(error: &kube::Error, known_path: Option<String>, object: &DynamicObject) -> Option<String> {
     let is_unset = |path: &String| {
         let parts: Vec<&str> = path.split('.').collect();

@@ -13,8 +13,8 @@ pub fn unset_replicas(message: &str) -> Option<String> {
     Some(path.strip_prefix('.').unwrap_or(path).to_owned())
 }
 
-/// Message for a target that sets no number of replicas at this path. A scale write could set it, but the loop would not
-/// know what it changes.
+/// Message for a target that sets no number of replicas at this path. A scale write could set it, but the loop would
+/// not know what it changes.
 pub fn unset_message(target: &TargetRef, namespace: &str, path: &str) -> String {
     let TargetRef { api_version, kind, name } = target;
     let resource = match group(api_version) {

@@ -70,7 +70,8 @@ pub struct ObjectVersion {
     pub generation: i64,
     /// The resourceVersion.
     pub version: String,
-    /// The field manager that last wrote the field, unless it was a loop. Of a pod: that last resized it in place.
+    /// The field manager that last wrote the field, unless it was a loop.
+    /// A pod has the one that last resized it in place.
     pub written_by: Option<String>,
     /// The field, if somebody else applies it.
     pub owned: Option<Box<OwnedField>>,

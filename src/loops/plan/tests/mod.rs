@@ -3,6 +3,7 @@
 pub mod bench;
 mod children;
 mod hpa;
+mod node_values;
 mod parity;
 pub mod properties;
 mod source_rules;
