@@ -335,7 +335,7 @@ fn select(outputs: Items<InferenceOutput, MAX_OUTPUTS>, name: Option<&str>) -> R
     }
 }
 
-/// Whether the name of an output may be shown. Those of TensorFlow have a colon, such as `dense/BiasAdd:0`.
+/// Whether the name of an output may be shown. TensorFlow's have a colon, such as `dense/BiasAdd:0`.
 fn is_shown(name: &str) -> bool {
     !name.contains("://") && is_plain_name(&name.replace(':', "_"))
 }

@@ -147,7 +147,7 @@ fn other_servers_are_used_as_they_describe_their_models(#[values("kserve", "trit
         let rows: Vec<PowerInput> =
             rows(21).into_iter().enumerate().map(|(at, row)| PowerInput { usage: 5.0 * at as f64, ..row }).collect();
         let without: BTreeSet<usize> = [19, 20].into();
-        // Name, number of requests, limit. Of the narrow model, batches of 21, 10 and 5 rows are refused.
+        // Name, number of requests, limit. The narrow model refuses batches of 21, 10 and 5 rows.
         let mut expected = vec![("power", 1, None), ("narrow", 3 + 12, Some(2)), ("single", 21, None)];
         if server == "kserve" {
             expected.push(("plain", 1, None));

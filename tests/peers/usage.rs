@@ -256,7 +256,7 @@ fn statistics_are_those_of_the_samples(#[values(V2_42, V2_52, V3)] version: Prom
 fn published_statistics_are_those_of_the_samples(#[values(V2_42, V2_52, V3)] version: PrometheusVersion) {
     let step = Duration::from_secs(STEP as u64);
     let window = Duration::from_secs(WINDOW as u64);
-    // Samples that do not end soon: a forecast is of the time after the query. Of two clusters, both have the node.
+    // Samples that do not end soon: a forecast is of the time after the query. Both clusters have the node.
     let own = Target { to: -600, more: "cluster=\"a\"", ..STEADY };
     let other = Target { more: "cluster=\"b\"", busy: |_| 0.9, used: |_| 0.8, ..own };
     block_on(async {

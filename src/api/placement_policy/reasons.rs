@@ -56,8 +56,8 @@ reasons! {
     AnswerInvalid,
     /// Prometheus has no usage of any node; the message says what is missing.
     UsageUnknown,
-    /// Several exporters answer for each node, such as those of other clusters or jobs; the message names the field that
-    /// selects one: `matchers`.
+    /// Several exporters answer for each node, such as those of other clusters or jobs; the message names the field
+    /// that selects one: `matchers`.
     Ambiguous,
     /// A node could not be annotated; the message says why.
     NodeNotWritten,

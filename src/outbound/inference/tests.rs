@@ -111,8 +111,8 @@ fn a_model_with_other_inputs_has_words(#[case] inputs: Value, #[case] words: &st
     assert_eq!(layout(&inputs).unwrap_err().to_string(), words);
 }
 
-/// OpenVINO Model Server, whose documentation is followed here: a fixed batch is in the shape, a dynamic one is -1, names
-/// are those of the model, and what a model cannot take is refused with 400 or, where it is reshaped, with 412.
+/// OpenVINO Model Server, whose documentation is followed here: a fixed batch is in the shape, a dynamic one is -1,
+/// names are those of the model, and what a model cannot take is refused with 400 or, where it is reshaped, with 412.
 #[test]
 fn openvino_describes_fixed_and_dynamic_batches() {
     let described = |shape: Value| {

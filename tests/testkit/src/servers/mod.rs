@@ -1,6 +1,6 @@
 //! Servers that the operator connects to, besides the API server: a minimal one that misbehaves on request; a real
-//! Prometheus, metrics-server, prometheus-adapter, MLServer, KServe, Triton and Redfish service; and a receiver of events
-//! that uses the SDKs of receivers.
+//! Prometheus, metrics-server, prometheus-adapter, MLServer, KServe, Triton and Redfish service; and a receiver of
+//! events that uses the SDKs of receivers.
 
 pub mod adapter;
 pub mod aggregation;

@@ -1,5 +1,5 @@
-//! KServe's own server and Triton on loopback, with the same power models: `tests/peers/kserve_models.py`, and those that
-//! [`TRITON_MODELS`] configures for `tests/peers/triton_models.py`.
+//! KServe's own server and Triton on loopback, with the same power models: `tests/peers/kserve_models.py`, and those
+//! that [`TRITON_MODELS`] configures for `tests/peers/triton_models.py`.
 
 use std::fs;
 use std::path::Path;

@@ -39,8 +39,8 @@ const SWEEP: Duration = Duration::from_secs(5);
 /// Interval after a failed write.
 const REFUSED: Duration = Duration::from_secs(60);
 
-/// Number of consecutive requests of a poll: Secret, CA, the Secrets of eight headers, the first query and the remaining
-/// queries, all of them twice.
+/// Number of consecutive requests of a poll: Secret, CA, the Secrets of eight headers, the first query and the
+/// remaining queries, all of them twice.
 const REQUESTS: u32 = 24;
 
 /// Maximum time for the writes of a poll, in addition to the time over which they are spread.
