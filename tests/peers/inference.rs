@@ -139,7 +139,7 @@ async fn start(server: &str) -> PowerModels {
 }
 
 #[rstest]
-fn other_servers_are_used_as_they_describe_their_models(#[values("kserve", "triton")] server: &str) {
+fn kserve_and_triton_are_used_as_they_describe_their_models(#[values("kserve", "triton")] server: &str) {
     block_on(async {
         let models = start(server).await;
         let model = |name: &str| InferenceModel::parse(&models.url(&format!("/v2/models/{name}"))).unwrap();
@@ -169,7 +169,7 @@ fn other_servers_are_used_as_they_describe_their_models(#[values("kserve", "trit
 }
 
 #[rstest]
-fn a_missing_model_or_version_has_words(#[values("kserve", "triton")] server: &str) {
+fn a_missing_model_of_kserve_and_triton_has_words(#[values("kserve", "triton")] server: &str) {
     block_on(async {
         let models = start(server).await;
         let missing = "the server answers 404 Not Found: it has no model of this name and version";
