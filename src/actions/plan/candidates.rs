@@ -311,7 +311,9 @@ impl<'a, 'f> Candidates<'a, 'f> {
                 },
             ),
         );
-        let Self { refused, .. } = self;
+        let Self { mut refused, .. } = self;
+        // The list is cut, and nodes that the action does not name matter least.
+        refused.sort_by_key(|node| node.refused == Some(Reason::NodeExcluded));
         listed.extend(refused.into_iter().filter(|node| !taken.contains(&node.name)));
         listed
     }
