@@ -127,11 +127,11 @@ pub fn progress(context: &ExecutionContext, claim: &Claim, resize: &Resize, seen
     }
     if !changes.is_empty() {
         let Resize { container, resource, .. } = resize;
-        return ClaimProgress::NotStarted(ExecutionEffect::Resize {
+        return ClaimProgress::NotStarted(Box::new(ExecutionEffect::Resize {
             pods: changes,
             container: container.clone(),
             resource: *resource,
-        });
+        }));
     }
     if let Some(waiting) = kubelet_progress(resize, &done) {
         return waiting;
@@ -140,7 +140,7 @@ pub fn progress(context: &ExecutionContext, claim: &Claim, resize: &Resize, seen
     if resize.template == Some(true) {
         match template(claim, resize, seen, was, goal) {
             Template::There => templated = true,
-            Template::Behind(effect) => return ClaimProgress::NotStarted(*effect),
+            Template::Behind(effect) => return ClaimProgress::NotStarted(effect),
             Template::ChangedByOthers => changed_by_others.push("the pod template".to_owned()),
         }
     }

@@ -51,7 +51,7 @@ pub fn resume(context: &ExecutionContext, claim: &Claim) -> ExecutionStep {
         ClaimProgress::Running(message) if context.now >= claim.deadline.0 => {
             end(ExecutionState::Failed, LoopReason::TimedOut, &format!("it timed out: {message}"))
         }
-        ClaimProgress::NotStarted(effect) => carry_out(context, claim, seen, effect),
+        ClaimProgress::NotStarted(effect) => carry_out(context, claim, seen, *effect),
         ClaimProgress::Running(message) => under_way(context, claim, message),
     }
 }
@@ -139,7 +139,7 @@ fn progress(context: &ExecutionContext, claim: &Claim, seen: &TargetState) -> Cl
             if claim.goal.event.as_ref() != Some(&id) {
                 return ClaimProgress::tampered();
             }
-            ClaimProgress::NotStarted(ExecutionEffect::Send { id, webhook: webhook.clone() })
+            ClaimProgress::NotStarted(Box::new(ExecutionEffect::Send { id, webhook: webhook.clone() }))
         }
         (RungAction::Tune(tune), TargetState::Loop(other)) => tuned(context, claim, tune, other),
         (RungAction::Nothing, _) => ClaimProgress::tampered(),
@@ -219,7 +219,7 @@ fn action(
                 on_replica_owner: claim.action.on_replica_owner.unwrap_or_default(),
                 ..action_spec(context, template)
             };
-            ClaimProgress::NotStarted(ExecutionEffect::Create { name, spec: Box::new(spec) })
+            ClaimProgress::NotStarted(Box::new(ExecutionEffect::Create { name, spec: Box::new(spec) }))
         }
     }
 }
@@ -288,7 +288,7 @@ fn tuned(context: &ExecutionContext, claim: &Claim, tune: &Tune, other: &TunedLo
         tuning.thresholds.retain(|tuned| tuned.path != threshold.path);
         tuning.thresholds.push(TunedThreshold { path: threshold.path.clone(), value: value.clone() });
     }
-    ClaimProgress::NotStarted(ExecutionEffect::Tune { uid: other.uid.clone(), tuning })
+    ClaimProgress::NotStarted(Box::new(ExecutionEffect::Tune { uid: other.uid.clone(), tuning }))
 }
 
 /// Whether the tuned loop still allows the claimed change, and a level still leads to the claimed one.

@@ -320,7 +320,7 @@ impl NoPlan {
 /// Progress of a claim, judged by the state of the target.
 pub enum ClaimProgress {
     /// The target is unchanged.
-    NotStarted(ExecutionEffect),
+    NotStarted(Box<ExecutionEffect>),
     /// The target has the goal.
     Done(String),
     /// Somebody else changed the target.
