@@ -397,7 +397,8 @@ mod tests {
 
     #[tokio::test]
     async fn the_path_of_the_replicas_is_that_of_the_definition() {
-        let cases: [(&[(&str, Option<&str>)], Option<&str>); 4] = [
+        type Versions = &'static [(&'static str, Option<&'static str>)];
+        let cases: [(Versions, Option<&str>); 4] = [
             (&[("v1", Some(".spec.size"))], Some("spec.size")),
             (&[("v1beta1", Some(".spec.count")), ("v1", Some(".spec.pool.size"))], Some("spec.pool.size")),
             (&[("v1", None), ("v2", Some(".spec.size"))], None),

@@ -179,7 +179,7 @@ fn by_generation(
         return ClaimProgress::Overtaken(format!("{} was recreated", target_text(&context.spec.target)));
     }
     if claim.generation == Some(thing.generation) {
-        return effect.map_or_else(ClaimProgress::tampered, ClaimProgress::NotStarted);
+        return effect.map_or_else(ClaimProgress::tampered, |effect| ClaimProgress::NotStarted(Box::new(effect)));
     }
     // If nothing was sent, others made the same change, and the decision was based on an older state.
     if reached && context.sent == Sent::Maybe {

@@ -137,7 +137,7 @@ fn assessed(this: &Loop, old: &ClosedLoopStatus, now: Timestamp) -> ClosedLoopSt
         uid: name.into(),
         created: at(0),
         target: spec.target.clone(),
-        dimensions: dimensions(spec),
+        dimensions: dimensions(spec, None),
     };
     let links = LoopLink::parse(spec).into_iter().map(|link| (name.to_owned(), link)).collect();
     let case = AssessmentInput {
