@@ -67,15 +67,12 @@ pub async fn read_ahead(
         }
         _ => None,
     });
-    let (plural, found) = match cached {
-        Some(cached) => cached,
-        None => {
-            let words = format!(
-                "WorkloadActions are for Deployments and ReplicaSets of apps/v1, not for {kind} of {api_version}: use \
-                 another action, or correct spec.target"
-            );
-            return Ok(TargetState::Unfit(LoopReason::NotSupported, words));
-        }
+    let Some((plural, found)) = cached else {
+        let words = format!(
+            "WorkloadActions are for Deployments and ReplicaSets of apps/v1, not for {kind} of {api_version}: use \
+             another action, or correct spec.target"
+        );
+        return Ok(TargetState::Unfit(LoopReason::NotSupported, words));
     };
     let Some((id, scale)) = found else { return Ok(actor.not_found()) };
     if template.move_.is_some() {
