@@ -147,8 +147,12 @@ fn hides<T: Debug>(found: &Result<T, impl ToString>) -> Checked {
     Ok(())
 }
 
-/// The number at a path of a parsed tree, which the reader without a tree must find as well.
+/// The number at a path of a parsed tree, which the reader without a tree must find as well. A path with an empty name
+/// is refused.
 fn in_tree(document: &Value, path: &str) -> Option<String> {
+    if path.split('.').any(str::is_empty) {
+        return None;
+    }
     let found = path.split('.').try_fold(document, |at, part| match at {
         Value::Object(members) => members.get(part),
         Value::Array(items) => items.get(part.parse::<usize>().ok()?),

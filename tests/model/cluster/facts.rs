@@ -77,7 +77,7 @@ impl AsFact for Pod {
                 cores: self.template.requests.cpu,
                 bound: time(meta.created),
                 pending: self.phase == Phase::Pending,
-                priority: if self.template.prioritized { 1000 } else { 0 },
+                priority: self.template.priority(),
             },
             run: match self.phase {
                 Phase::Failed | Phase::Unknown => PodRun::Failing([RunFailure::default()].into()),

@@ -73,6 +73,13 @@ pub struct Template {
     pub fact: Arc<TemplateFact>,
 }
 
+impl Template {
+    /// Priority that admission gives to its pods.
+    pub fn priority(&self) -> i32 {
+        if self.prioritized { 1000 } else { 0 }
+    }
+}
+
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
     #[default]

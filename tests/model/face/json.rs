@@ -147,6 +147,7 @@ impl AsJson for Pod {
         let requests = &self.template.requests;
         let spec = json!({
             "nodeName": self.node, "terminationGracePeriodSeconds": self.template.grace,
+            "priority": self.template.priority(),
             "containers": [{"name": CONTAINER, "resources": {"requests": {
                 "cpu": format!("{}m", requests.cpu), "memory": requests.memory.to_string(),
             }}}],

@@ -184,7 +184,7 @@ fn a_rejection_is_too_early_while_a_pod_is_bound(#[case] later: i64, #[case] is_
         assert!(rejections.iter().all(Option::is_some));
         policy.awaited(question, &rejections)
     });
-    let expected: &[&str] = if is_too_early { &["a"] } else { &[] };
+    let expected: &[&str] = if is_too_early { &["n"] } else { &[] };
     assert!(found.iter().eq(expected), "{found:?}");
 }
 
