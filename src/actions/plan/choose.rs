@@ -385,8 +385,8 @@ pub fn misfit(ctx: &PlanContext, slot: &Slot) -> Option<NodeRefusal> {
     refusal_of(ctx, slot, false)
 }
 
-/// Whether the old pod is all that keeps the new pod of the slot off its target node, as far as the planner sees. Others
-/// may cause the rest.
+/// Whether the old pod alone keeps the new pod of the slot off its target node, as far as the planner sees. Others may
+/// cause the rest.
 pub fn is_freed_by_victim(ctx: &PlanContext, slot: &Slot) -> bool {
     misfit(ctx, slot).is_none() && refusal_of(ctx, slot, true).is_some()
 }

@@ -17,7 +17,7 @@ pub fn stuck_words(pod: &PodFact) -> String {
     format!("pod {} was deleted and does not terminate: {}", pod.id.key.name, keeper_words(pod))
 }
 
-/// What keeps a pod that was deleted: its finalizers, or the kubelet of its node.
+/// Names the keeper of a pod that was deleted: its finalizers, or the kubelet of its node.
 pub fn keeper_words(pod: &PodFact) -> String {
     match (&pod.end, &pod.node) {
         (Some(end), _) if end.finalizers.is_some() => {

@@ -29,7 +29,7 @@ struct PriorityOfSpec {
     priority: Option<i32>,
 }
 
-/// What a node is to a new pod.
+/// Place of a new pod on a node.
 #[derive(PartialEq, Eq)]
 enum Offer {
     Room,

@@ -34,7 +34,7 @@ pub struct Trouble {
     pub message: String,
 }
 
-/// What is known about the end of a pod that is being deleted.
+/// End of a pod that is being deleted, as far as it is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodEnd {
     /// Reason and message of the condition DisruptionTarget: who deleted the pod, if it was not a client.

@@ -3,7 +3,7 @@
 //!
 //! A reply waits for the bindings of other pods, whose namespaces share the allowed delay. A namespace may spend as
 //! much as all namespaces together leave: the first one at most half of the burst, the next one half of the rest. So
-//! none can spend all, and something is left for one that was waited for little. What is spent is given back at a fixed
+//! none can spend all, and something is left for one that was waited for little. Spent delays are given back at a fixed
 //! rate, in equal parts: namespaces that are waited for all the time get equal delays.
 
 use std::collections::{BTreeSet, HashMap};
@@ -71,7 +71,7 @@ impl SpentDelays {
         if has_own { namespace } else { OTHERS }
     }
 
-    /// Gives back a fraction of the time since the last change, in equal parts. What one does not need is for the rest.
+    /// Gives back a fraction of the time since the last change, in equal parts. The rest of one is for the others.
     fn give_back(&mut self, now: Instant) {
         let passed = self.at.map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
         self.at = Some(now);
