@@ -70,7 +70,7 @@ fn apart(app: &str) -> Value {
         {"weight": 100, "podAffinityTerm": term}]}})
 }
 
-/// What is done to one of the two replicas of high priority.
+/// Change of one of the two replicas of high priority.
 #[derive(Clone, Copy, Debug)]
 enum Deed {
     /// To a node that is named.

@@ -195,7 +195,7 @@ async fn is_refused(testbed: &Testbed, side: &Side) -> Result<bool> {
     }
 }
 
-/// Number of pods of the scene on its first node. Those that have ended count only if the row is about them.
+/// Number of pods of the scene on its first node. Pods that have ended count only if the row is about them.
 async fn left(testbed: &Testbed, row: &Row, side: &Side) -> Result<usize> {
     let counts_finished = row.disturbance == Disturbance::Finished;
     let phases = if counts_finished { "" } else { ",status.phase!=Succeeded,status.phase!=Failed" };
