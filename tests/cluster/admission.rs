@@ -473,8 +473,12 @@ fn the_author_of_a_policy_may_patch_nodes_and_get_its_secrets() {
     let plane = block_on(Plane::own("policies", 1)).expect("a plane of its own");
     story_on(&plane.0, Road::Direct, "admission-policies", async |testbed| {
         let get = |name: &'static str| ("", "secrets", "get", name);
-        let all: &[(&str, &[Right])] =
-            &[("pl-named", &[get("a"), get("b")]), ("pl-reader", &[get("")]), ("pl-blind", &[]), ("pl-other", &[])];
+        let all: &[(&str, &[Right])] = &[
+            ("pl-named", &[get("a"), get("b"), get("c")]),
+            ("pl-reader", &[get("")]),
+            ("pl-blind", &[]),
+            ("pl-other", &[]),
+        ];
         users(testbed, all).await?;
         for user in ["pl-named", "pl-reader", "pl-blind"] {
             patches_nodes(testbed, user).await?;
