@@ -194,7 +194,27 @@ impl Writer {
 
     /// Creates an object with this field manager.
     pub async fn create<K: Kube>(&self, manager: &str, namespace: &str, object: &impl Serialize) -> Result<K, Error> {
-        let params = PostParams { field_manager: Some(manager.to_owned()), ..PostParams::default() };
+        self.post(manager, namespace, object, false).await
+    }
+
+    /// Creates an object in a dry run: returns what admission would make of it, and stores nothing.
+    pub async fn create_dry<K: Kube>(
+        &self,
+        manager: &str,
+        namespace: &str,
+        object: &impl Serialize,
+    ) -> Result<K, Error> {
+        self.post(manager, namespace, object, true).await
+    }
+
+    async fn post<K: Kube>(
+        &self,
+        manager: &str,
+        namespace: &str,
+        object: &impl Serialize,
+        dry_run: bool,
+    ) -> Result<K, Error> {
+        let params = PostParams { field_manager: Some(manager.to_owned()), dry_run };
         let malformed = |error: &dyn std::error::Error| Error::Malformed(error.to_string());
         let body = serde_json::to_vec(object).map_err(|error| malformed(&error))?;
         let request = Request::new(path::<K>(namespace)).create(&params, body);

@@ -188,11 +188,16 @@ fn the_account_of_the_operator_is_bounded() {
         for owners in [
             json!([]),
             json!([{"apiVersion": "ganglion.dev/v1alpha1", "kind": "WorkloadAction", "name": "a", "uid": "u"}]),
-            json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "a", "uid": "u", "controller": true}]),
         ] {
             foreign["metadata"]["ownerReferences"] = owners;
             refuses(create(ns, foreign.clone()).await, "only as replacements")?;
         }
+        // What admission gives to a pod of a ReplicaSet may be asked, but the pod cannot be created.
+        foreign["metadata"]["ownerReferences"] =
+            json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "a", "uid": "u", "controller": true}]);
+        allowed(&create(ns, foreign.clone()).await)?;
+        let args = ["create", "-n", ns, "-f", "-"];
+        refuses(says(testbed, &operator, &args, Some(&foreign.to_string())).await, "only as replacements")?;
         let mut unlabelled = copy(json!({}), json!({}));
         unlabelled["metadata"]["labels"] = json!({});
         refuses(create(ns, unlabelled).await, "only as replacements")?;
@@ -211,7 +216,8 @@ fn the_account_of_the_operator_is_bounded() {
         ] {
             refuses(create(ns, copy(members, container)).await, "access to the host")?;
         }
-        let capable = json!({"securityContext": {"capabilities": {"add": ["NET_BIND_SERVICE"], "drop": ["ALL"]}}});
+        let added = ["NET_BIND_SERVICE", "NET_ADMIN", "NET_RAW"];
+        let capable = json!({"securityContext": {"capabilities": {"add": added, "drop": ["ALL"]}}});
         allowed(&create(ns, copy(json!({}), capable)).await)?;
 
         // An account with rights in the namespace is copied, one with rights in all namespaces is not.

@@ -1,4 +1,4 @@
-//! Builds the pod that replaces a victim from the ReplicaSet's template. Pure.
+//! Builds the pod that replaces a victim, from the ReplicaSet's template or from what admission makes of it. Pure.
 //!
 //! The pod equals the pod that the ReplicaSet would create, with three exceptions: it lacks the label that ties it to
 //! the set, so that the set does not count it yet; it has the requirements on nodes that the action names; and it has
@@ -23,14 +23,32 @@ pub enum SpreadForm {
     Replaced,
 }
 
-/// Returns the replacement pod for this slot; None if the template does not have the structure of a pod template.
-pub fn pod(template: &str, new: &NewPod, form: SpreadForm) -> Option<Value> {
+/// The pod that the ReplicaSet would create from its template; None if the template does not have the structure of one.
+pub fn sibling(template: &str, new: &NewPod) -> Option<Value> {
     let mut template: JsonObject = serde_json::from_str(template).ok()?;
-    let given = member(&mut template, "metadata")?;
-    // The ReplicaSet controller copies only these three.
+    let mut metadata = copied_metadata(&mut template)?;
+    metadata.insert("namespace".to_owned(), json!(new.key.namespace));
+    metadata.insert("generateName".to_owned(), json!(format!("{}-", new.set.name)));
+    let mut owner = set_owner(&new.set, true);
+    // Some API servers demand a permission for this field, and nobody looks at it in a dry run.
+    owner["blockOwnerDeletion"] = json!(false);
+    metadata.insert("ownerReferences".to_owned(), json!([owner]));
+    let spec = member(&mut template, "spec")?;
+    Some(json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}))
+}
+
+/// Labels, annotations and finalizers: the ReplicaSet controller copies only these.
+fn copied_metadata(model: &mut JsonObject) -> Option<JsonObject> {
+    let given = member(model, "metadata")?;
     let copied = ["labels", "annotations", "finalizers"].map(|name| (name, given.remove(name)));
-    let mut metadata: JsonObject =
-        copied.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect();
+    Some(copied.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect())
+}
+
+/// Returns the replacement pod for this slot. `model` is the template, or the pod that a ReplicaSet would create from
+/// it; None if it does not have the structure of one.
+pub fn pod(model: &str, new: &NewPod, form: SpreadForm) -> Option<Value> {
+    let mut model: JsonObject = serde_json::from_str(model).ok()?;
+    let mut metadata = copied_metadata(&mut model)?;
     let labels = member(&mut metadata, "labels")?;
     let detached = labels.remove(&new.label);
     labels.insert(marks::ROLE.to_owned(), json!(marks::ROLE_REPLACEMENT));
@@ -40,7 +58,7 @@ pub fn pod(template: &str, new: &NewPod, form: SpreadForm) -> Option<Value> {
     metadata.insert("namespace".to_owned(), json!(new.key.namespace));
     metadata.insert("name".to_owned(), json!(new.key.name));
     metadata.insert("ownerReferences".to_owned(), json!([set_owner(&new.set, false)]));
-    let spec = member(&mut template, "spec")?;
+    let spec = member(&mut model, "spec")?;
     // A node name in the template would bypass the scheduler and its checks.
     spec.remove("nodeName");
     if let Some(value) = &detached {
@@ -98,9 +116,36 @@ fn has_key(term: &Value, keys: &str, label: &str) -> bool {
 fn add_requirement(term: &mut Value, keys: &str, operator: &str, label: &str, value: &Value) -> Option<()> {
     let is_named = has_key(term, keys, label);
     if let Some(selector) = term.get_mut("labelSelector").and_then(Value::as_object_mut).filter(|_| is_named) {
-        list(selector, "matchExpressions")?.push(json!({"key": label, "operator": operator, "values": [value]}));
+        list(selector, "matchExpressions")?.push(requirement(label, operator, value));
     }
     Some(())
+}
+
+fn requirement(label: &str, operator: &str, value: &Value) -> Value {
+    json!({"key": label, "operator": operator, "values": [value]})
+}
+
+/// A pod as the API server returns it, in the form of a template: without the requirements that it has added for
+/// `matchLabelKeys` and `mismatchLabelKeys`, and adds again when the pod is created. None if it is no pod.
+pub fn as_template(mut pod: Value) -> Option<String> {
+    let labels = pod["metadata"]["labels"].as_object().cloned().unwrap_or_default();
+    let spec = pod.get_mut("spec")?.as_object_mut()?;
+    spread_constraints(spec).for_each(|one| drop_merged(one, &labels));
+    pod_affinity_terms(spec).for_each(|term| drop_merged(term, &labels));
+    serde_json::to_string(&pod).ok()
+}
+
+/// Removes the added requirements. A term cannot have other requirements on these labels: the API server refuses them.
+fn drop_merged(term: &mut Value, labels: &JsonObject) {
+    let named = [("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn")].map(|(keys, operator)| {
+        let keys = term[keys].as_array().into_iter().flatten().filter_map(Value::as_str);
+        keys.filter_map(|key| Some(requirement(key, operator, labels.get(key)?))).collect::<Vec<Value>>()
+    });
+    let selector = term.get_mut("labelSelector").and_then(Value::as_object_mut);
+    let expressions = selector.and_then(|selector| selector.get_mut("matchExpressions")).and_then(Value::as_array_mut);
+    if let Some(expressions) = expressions {
+        expressions.retain(|one| !named.iter().flatten().any(|added| added == one));
+    }
 }
 
 /// Returns a member that is an object, and creates it if it is missing. None if it has another type.

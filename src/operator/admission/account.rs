@@ -34,7 +34,8 @@ fn same(field: &str, except: &str) -> String {
 const OUR_ANNOTATION: &str = "key.startsWith('ganglion.dev/') || key == 'controller.kubernetes.io/pod-deletion-cost'";
 
 /// Expression: the pod does not use the namespaces or files of its host, and no container is privileged or has more
-/// capabilities than the baseline Pod Security Standard allows. It needs the variables `spec` and `contexts`.
+/// capabilities than the baseline Pod Security Standard allows, except those over the pod's own network, which service
+/// meshes give to a container that they add. It needs the variables `spec` and `contexts`.
 const NO_HOST_ACCESS: &str = "!(variables.spec.?hostNetwork.orValue(false) || variables.spec.?hostPID.orValue(false) \
     || variables.spec.?hostIPC.orValue(false) \
     || variables.spec.?securityContext.?windowsOptions.?hostProcess.orValue(false) \
@@ -42,7 +43,8 @@ const NO_HOST_ACCESS: &str = "!(variables.spec.?hostNetwork.orValue(false) || va
     || variables.contexts.exists(context, context.?privileged.orValue(false) \
     || context.?procMount.orValue('Default') != 'Default' || context.?windowsOptions.?hostProcess.orValue(false) \
     || context.?capabilities.?add.orValue([]).exists(one, !(one in ['AUDIT_WRITE', 'CHOWN', 'DAC_OVERRIDE', 'FOWNER', \
-    'FSETID', 'KILL', 'MKNOD', 'NET_BIND_SERVICE', 'SETFCAP', 'SETGID', 'SETPCAP', 'SETUID', 'SYS_CHROOT']))))";
+    'FSETID', 'KILL', 'MKNOD', 'NET_ADMIN', 'NET_BIND_SERVICE', 'NET_RAW', 'SETFCAP', 'SETGID', 'SETPCAP', 'SETUID', \
+    'SYS_CHROOT']))))";
 
 /// Expression: the account of the new pod does not have this right in all namespaces.
 fn account_lacks(verb: &str, resource: &str) -> String {
@@ -161,13 +163,15 @@ pub fn policy() -> AdmissionPolicy {
                     .to_owned(),
             },
             Invariant {
-                expression: "!variables.isNewPod || (has(variables.new.metadata.annotations) \
+                // In a dry run, the operator asks what admission gives to a pod that the ReplicaSet controls.
+                expression: "!variables.isNewPod || (variables.owners.size() == 1 \
+                             && variables.owners[0].apiVersion == 'apps/v1' && variables.owners[0].kind == 'ReplicaSet' \
+                             && (variables.owners[0].?controller.orValue(false) ? request.?dryRun.orValue(false) \
+                             : (has(variables.new.metadata.annotations) \
                              && variables.new.metadata.annotations[?'ganglion.dev/slot'].orValue('') != '' \
                              && variables.new.metadata.annotations[?'ganglion.dev/role'].orValue('') == 'replacement' \
                              && variables.new.metadata.?labels[?'ganglion.dev/role'].orValue('') == 'replacement' \
-                             && variables.owners.size() == 1 && variables.owners[0].apiVersion == 'apps/v1' \
-                             && variables.owners[0].kind == 'ReplicaSet' \
-                             && !variables.owners[0].?controller.orValue(false) && !has(variables.spec.nodeName))"
+                             && !has(variables.spec.nodeName))))"
                     .to_owned(),
                 message: "'the operator creates pods only as replacements that belong to a ReplicaSet'".to_owned(),
             },

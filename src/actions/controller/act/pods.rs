@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use kube::api::DeleteParams;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{EffectOutcome, api, changed, gone, written};
@@ -21,11 +21,10 @@ use ganglion_runtime::error::Error;
 use ganglion_runtime::eviction::{self, EvictionAnswer};
 use ganglion_runtime::writer::only;
 
-/// A pod as the API server sends it. Its spec stays JSON, so that fields of the affinity survive that this program does
-/// not know.
-#[derive(Resource, Deserialize, Clone, Debug)]
+/// A pod as the API server sends it. Its spec stays JSON, so that fields survive that this program does not know.
+#[derive(Resource, Deserialize, Serialize, Clone, Debug)]
 #[resource(inherit = "k8s_openapi::api::core::v1::Pod")]
-struct PodWithGate {
+struct WholePod {
     metadata: ObjectMeta,
     spec: Value,
 }
@@ -34,11 +33,7 @@ struct PodWithGate {
 /// was lost.
 pub async fn create(ctx: &Context, new: &NewPod) -> Result<EffectOutcome, ActError> {
     let template = template(ctx, new).await?;
-    let mut created = create_in(ctx, new, &template, SpreadForm::Merged).await;
-    if matches!(created, Err(Error::Denied(_))) && replacement::has_spread_key(&template.json, &new.label) {
-        created = create_in(ctx, new, &template, SpreadForm::Replaced).await;
-    }
-    let message = match created {
+    let message = match create_from(ctx, new, &template.json).await {
         Ok(created) => return Ok(changed(ctx, PodFact::from(created))),
         Err(Error::AlreadyExists(message)) => message,
         // The namespace does not exist.
@@ -52,10 +47,37 @@ pub async fn create(ctx: &Context, new: &NewPod) -> Result<EffectOutcome, ActErr
     if is_ours { Ok(outcome) } else { Err(ActError::refused(RefusalKind::Taken, message)) }
 }
 
-async fn create_in(ctx: &Context, new: &NewPod, template: &TemplateFact, form: SpreadForm) -> Result<SlimPod, Error> {
-    let pod = replacement::pod(&template.json, new, form)
-        .ok_or_else(|| Error::Malformed(format!("the pod template of ReplicaSet {}", new.set_key())))?;
+async fn create_from(ctx: &Context, new: &NewPod, template: &str) -> Result<SlimPod, Error> {
+    let admitted = admitted(ctx, new, template).await?;
+    let model = admitted.as_deref().unwrap_or(template);
+    let created = create_in(ctx, new, model, SpreadForm::Merged).await;
+    match created {
+        Err(Error::Denied(_)) if replacement::has_spread_key(model, &new.label) => {
+            create_in(ctx, new, model, SpreadForm::Replaced).await
+        }
+        other => other,
+    }
+}
+
+async fn create_in(ctx: &Context, new: &NewPod, model: &str, form: SpreadForm) -> Result<SlimPod, Error> {
+    let pod = replacement::pod(model, new, form).ok_or_else(|| malformed(new))?;
     ctx.writer.create::<SlimPod>(marks::MANAGER, &new.key.namespace, &pod).await
+}
+
+/// What admission makes of a pod that the ReplicaSet creates, asked in a dry run. Some webhooks look at the controller
+/// of a pod, which a replacement does not have yet: a VerticalPodAutoscaler finds the workload by it, Istio names the
+/// workload after it. None if a webhook does not support dry runs.
+async fn admitted(ctx: &Context, new: &NewPod, template: &str) -> Result<Option<String>, Error> {
+    let pod = replacement::sibling(template, new).ok_or_else(|| malformed(new))?;
+    match ctx.writer.create_dry::<WholePod>(marks::MANAGER, &new.key.namespace, &pod).await {
+        Ok(pod) => replacement::as_template(json!(pod)).map(Some).ok_or_else(|| malformed(new)),
+        Err(Error::Denied(message)) if message.contains("does not support dry run") => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn malformed(new: &NewPod) -> Error {
+    Error::Malformed(format!("the pod template of ReplicaSet {}", new.set_key()))
 }
 
 /// The template of the ReplicaSet. The store does not contain the template of a set scaled to zero (see
@@ -109,7 +131,7 @@ pub async fn delete(ctx: &Context, pod: &Identity, grace_seconds: Option<u32>) -
 
 /// Removes our scheduling gate from the pod if it still has this uid. If a node is given, also pins the pod to it.
 pub async fn release(ctx: &Context, pod: &Identity, node: Option<&NodeName>) -> Result<EffectOutcome, ActError> {
-    let Some(stored) = ctx.writer.get::<PodWithGate>(&pod.key).await? else { return Ok(gone::<PodFact>(ctx, pod)) };
+    let Some(stored) = ctx.writer.get::<WholePod>(&pod.key).await? else { return Ok(gone::<PodFact>(ctx, pod)) };
     if Uid::of(&stored.metadata) != pod.uid {
         return Err(Error::Conflict(format!("another pod has the name {}", pod.key.name)).into());
     }

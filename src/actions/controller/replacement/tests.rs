@@ -254,6 +254,56 @@ fn the_label_that_is_added_later_is_in_the_selectors_that_name_it() {
     assert_eq!(*expressions, json!([{"key": "pod-template-hash", "operator": "In", "values": ["5d9c"]}]));
 }
 
+/// What the API server adds for keys of labels is removed, and nothing else; it is the same for pods of any age.
+#[test]
+fn an_admitted_pod_gives_the_template_back() {
+    let keys = json!(["app", "pod-template-hash", "missing"]);
+    let template = json!({
+        "metadata": {"labels": {"app": "web", "pod-template-hash": "5d9c"}},
+        "spec": {
+            "topologySpreadConstraints": [selecting(&keys, &json!([])), selecting(&json!([]), &json!([]))],
+            "affinity": {"podAntiAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": [selecting(&json!([]), &keys)],
+                "preferredDuringSchedulingIgnoredDuringExecution": [
+                    {"weight": 1, "podAffinityTerm": {"topologyKey": "zone", "matchLabelKeys": keys}}],
+            }},
+        },
+    });
+    let mut admitted = template.clone();
+    let own = json!({"key": "tier", "operator": "In", "values": ["front"]});
+    let added = |operator: &str| {
+        json!([own, {"key": "app", "operator": operator, "values": ["web"]},
+            {"key": "pod-template-hash", "operator": operator, "values": ["5d9c"]}])
+    };
+    let required = "/spec/affinity/podAntiAffinity/requiredDuringSchedulingIgnoredDuringExecution/0/labelSelector";
+    for (path, operator) in [("/spec/topologySpreadConstraints/0/labelSelector", "In"), (required, "NotIn")] {
+        admitted.pointer_mut(path).expect("a selector")["matchExpressions"] = added(operator);
+    }
+    let found: Value = serde_json::from_str(&as_template(admitted).expect("a pod")).expect("JSON");
+    let mut expected = template;
+    for path in ["/spec/topologySpreadConstraints/0/labelSelector", required] {
+        expected.pointer_mut(path).expect("a selector")["matchExpressions"] = json!([own]);
+    }
+    assert_eq!(found, expected);
+    assert_eq!(as_template(json!({"metadata": {}})), None);
+}
+
+/// The ReplicaSet is its controller, which webhooks look at.
+#[test]
+fn a_sibling_is_what_the_set_would_create() {
+    let template = json!({"metadata": {"labels": {"a": "b"}, "name": "x", "uid": "y"}, "spec": {"containers": []}});
+    let pod = sibling(&template.to_string(), &new()).expect("a pod");
+    assert_eq!(pod["spec"], template["spec"]);
+    let owner = json!({
+        "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-5d9c", "uid": "uid-1",
+        "controller": true, "blockOwnerDeletion": false,
+    });
+    let metadata =
+        json!({"generateName": "web-5d9c-", "namespace": "space", "labels": {"a": "b"}, "ownerReferences": [owner]});
+    assert_eq!(pod["metadata"], metadata);
+    assert_eq!(sibling("[]", &new()), None);
+}
+
 #[test]
 fn a_term_without_a_selector_gets_none() {
     let term = json!({"topologyKey": "zone", "matchLabelKeys": ["pod-template-hash"]});

@@ -197,16 +197,50 @@ fn set() -> ReplicaSetFact {
     ReplicaSetFact { id, template: Some(Arc::new(serde_json::from_str("{}").unwrap())), ..ReplicaSetFact::default() }
 }
 
+/// The answer where a webhook cannot be asked in a dry run.
+fn no_dry_run() -> (u16, Value) {
+    status(400, "BadRequest", "admission webhook \"audit.example\" does not support dry run")
+}
+
+/// Webhooks that look at the controller of a pod see one in the dry run.
+#[tokio::test]
+async fn a_replacement_has_what_admission_gives_to_a_pod_of_the_set() {
+    let mut admitted = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {
+            "namespace": "shop", "name": "web-x7k2p", "generateName": "web-", "uid": "dry", "labels": {"app": "web"},
+            "annotations": {"vpaUpdates": "Pod resources updated by web"}},
+        "spec": {"containers": [{"name": "web", "resources": {"requests": {"cpu": "3"}}}]},
+    });
+    let api = scripted([(201, admitted.clone()), (201, pod_json(Some("s1")))]);
+    api.knows(set());
+    api.perform(&Effect::CreatePod(new_pod())).await.unwrap();
+    assert!(api.asked()[0].contains("dryRun=All"), "{:?}", api.asked());
+    assert_eq!(api.body(0)["metadata"]["ownerReferences"][0]["controller"], true);
+    assert!(!api.asked()[1].contains("dryRun"), "{:?}", api.asked());
+    let created = api.body(1);
+    assert_eq!(created["spec"]["containers"], admitted["spec"]["containers"].take());
+    assert_eq!(created["metadata"]["annotations"]["vpaUpdates"], "Pod resources updated by web");
+    let own = [&created["metadata"]["name"], &created["metadata"]["uid"], &created["metadata"]["generateName"]];
+    assert_eq!(own, [&json!("web-1"), &Value::Null, &Value::Null]);
+
+    let refused = scripted([status(403, "Forbidden", "exceeded quota: full")]);
+    refused.knows(set());
+    let error = refused.perform(&Effect::CreatePod(new_pod())).await.unwrap_err();
+    assert!(matches!(&error, ActError::Refused(refusal) if refusal.message.contains("quota")), "{error}");
+    assert_eq!(refused.asked().len(), 1, "the refusal counts for the pod itself");
+}
+
 #[tokio::test]
 async fn a_replacement_that_exists_is_taken_if_it_is_ours_and_refused_if_not() {
     let exists = || status(409, "AlreadyExists", "pods \"web-1\" already exists");
-    let ours = scripted([exists(), (200, pod_json(Some("s1")))]);
+    let ours = scripted([no_dry_run(), exists(), (200, pod_json(Some("s1")))]);
     ours.knows(set());
     ours.perform(&Effect::CreatePod(new_pod())).await.unwrap();
     assert!(ours.pod().unwrap().is_marked_by(&"s1".into()));
 
     for other in [Some("s2"), None] {
-        let api = scripted([exists(), (200, pod_json(other))]);
+        let api = scripted([no_dry_run(), exists(), (200, pod_json(other))]);
         api.knows(set());
         let error = api.perform(&Effect::CreatePod(new_pod())).await.unwrap_err();
         assert!(matches!(&error, ActError::Refused(refusal) if refusal.kind == RefusalKind::Taken), "{error}");
@@ -220,14 +254,15 @@ async fn a_replacement_of_a_set_scaled_to_zero_is_made_from_the_template_that_th
         "apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"namespace": "shop", "name": "web", "uid": "r1"},
         "spec": {"replicas": 0, "selector": {}, "template": {"metadata": {"labels": {"app": "web"}}}},
     });
-    let api = scripted([(200, web), (201, pod_json(Some("s1"))), status(404, "NotFound", "gone")]);
+    let answers = [(200, web), no_dry_run(), (201, pod_json(Some("s1"))), status(404, "NotFound", "gone")];
+    let api = scripted(answers);
     let id = Identity { key: Key::new("shop", "web"), uid: "r1".into(), version: "1".into() };
     api.knows(ReplicaSetFact { id, ..ReplicaSetFact::default() });
     api.perform(&Effect::CreatePod(new_pod())).await.unwrap();
-    assert_eq!(api.body(1)["metadata"]["labels"], json!({"app": "web", "ganglion.dev/role": "replacement"}));
+    assert_eq!(api.body(2)["metadata"]["labels"], json!({"app": "web", "ganglion.dev/role": "replacement"}));
     let error = api.perform(&Effect::CreatePod(new_pod())).await.unwrap_err();
     assert!(matches!(&error, ActError::Refused(refusal) if refusal.kind == RefusalKind::Gone), "{error}");
-    assert_eq!(api.asked().len(), 3, "the second was read and not sent");
+    assert_eq!(api.asked().len(), 4, "the second was read and not sent");
 }
 
 /// A ReplicaSet whose template has fields that this program does not know.
@@ -252,11 +287,11 @@ fn newer_set(replicas: i32) -> Value {
 async fn fields_of_the_template_that_are_newer_than_this_program_reach_the_new_pod() {
     for replicas in [0, 1] {
         let set = newer_set(replicas);
-        let answers = [(200, set.clone()), (201, pod_json(Some("s1")))];
+        let answers = [(200, set.clone()), no_dry_run(), (201, pod_json(Some("s1")))];
         let api = scripted(answers.into_iter().skip(if replicas == 0 { 0 } else { 1 }));
         api.knows(ReplicaSetFact::from(serde_json::from_str::<ReplicaSet>(&set.to_string()).unwrap()));
         api.perform(&Effect::CreatePod(new_pod())).await.unwrap();
-        let pod = api.body(1 - usize::try_from(replicas).unwrap());
+        let pod = api.body(2 - usize::try_from(replicas).unwrap());
         let mut spec = set["spec"]["template"]["spec"].clone();
         spec.as_object_mut().unwrap().remove("nodeName");
         let pin = json!([{"key": "metadata.name", "operator": "In", "values": ["n"]}]);
