@@ -13,6 +13,7 @@ mod checks;
 mod choices;
 mod crash;
 mod drain;
+mod equal;
 mod foreign;
 mod forged;
 mod gitops;

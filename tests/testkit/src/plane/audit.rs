@@ -15,6 +15,13 @@ use serde::Deserialize;
 use crate::plane::install::{ACCOUNT, NAMESPACE};
 use crate::root;
 
+/// Audit rule for whoever creates or deletes actions, which explains an action that a story misses.
+const ACTIONS: &str = r#"
+- level: Metadata
+  verbs: [create, delete, deletecollection]
+  resources: [{group: ganglion.dev, resources: [workloadactions]}]
+"#;
+
 /// Audit rules for the components that a move waits for: user, resources.
 const OTHERS: &str = r#"
 - level: Metadata
@@ -37,6 +44,7 @@ const DELAY: Duration = Duration::from_secs(2);
 /// One answered request.
 #[derive(Clone, Debug)]
 pub struct Request {
+    pub user: String,
     pub by_operator: bool,
     /// Whether it impersonates another user.
     pub impersonates: bool,
@@ -44,6 +52,8 @@ pub struct Request {
     pub forbidden: bool,
     /// Whether the response was an error, such as a conflict, so that nothing was written.
     pub failed: bool,
+    /// Whether it was a dry run.
+    pub is_dry: bool,
     pub verb: String,
     pub group: String,
     /// For example `pods/eviction`.
@@ -71,7 +81,7 @@ impl Request {
     /// Whether it changed something. Reviews are created but not stored.
     pub fn writes(&self) -> bool {
         let reads = matches!(self.verb.as_str(), "get" | "list" | "watch");
-        !reads && !self.failed && !self.resource.ends_with("reviews")
+        !reads && !self.failed && !self.is_dry && !self.resource.ends_with("reviews")
     }
 }
 
@@ -80,6 +90,8 @@ impl Request {
 struct AuditLine {
     verb: String,
     user: User,
+    #[serde(default, rename = "requestURI")]
+    uri: String,
     impersonated_user: Option<User>,
     #[serde(default)]
     annotations: BTreeMap<String, String>,
@@ -125,7 +137,7 @@ impl Audit {
     pub fn prepare(home: &Path, others: bool) -> Result<Self> {
         let (policy, log) = (home.join("audit-policy.yaml"), home.join(LOG));
         let operator = format!("- level: Metadata\n  users: [\"system:serviceaccount:{NAMESPACE}:{ACCOUNT}\"]\n");
-        let others = if others { OTHERS } else { "" };
+        let others = if others { OTHERS } else { ACTIONS };
         let head =
             "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived, ResponseStarted, Panic]\nrules:";
         fs::write(&policy, format!("{head}\n{operator}{others}- level: None\n"))?;
@@ -185,6 +197,8 @@ fn read(log: &Path) -> Result<Vec<Request>> {
         let slash = if object.subresource.is_empty() { "" } else { "/" };
         requests.push(Request {
             by_operator: line.user.username == operator,
+            is_dry: line.uri.contains("dryRun="),
+            user: line.user.username,
             impersonates: line.impersonated_user.is_some(),
             forbidden: line.annotations.get("authorization.k8s.io/decision").is_some_and(|said| said == "forbid"),
             failed: line.response_status.is_some_and(|answer| answer.code >= 400),

@@ -146,8 +146,9 @@ async fn handle(State(shared): State<Arc<ProxyState>>, request: Request) -> Resp
     let (parts, body) = request.into_parts();
     let Ok(bytes) = to_bytes(body, usize::MAX).await else { return StatusCode::BAD_REQUEST.into_response() };
     let path = parts.uri.path().to_owned();
-    let watching = parts.uri.query().is_some_and(|query| query.contains("watch=true") || query.contains("watch=1"));
-    let write = shared.note(&parts.method, &path, &bytes);
+    let query = parts.uri.query().unwrap_or_default();
+    let watching = query.contains("watch=true") || query.contains("watch=1");
+    let write = if query.contains("dryRun=") { None } else { shared.note(&parts.method, &path, &bytes) };
     if let Some(write) = &write
         && shared.stop(write, HoldPoint::Before).await == Go::Drop
     {

@@ -29,6 +29,8 @@ pub enum Manner {
     Guarded(&'static str, String),
     /// Behaves as listed for the requested path; 404 for other paths.
     Paths(Vec<(&'static str, Manner)>),
+    /// Computes the answer from the body of the request, and sends it with status 200 after this time.
+    Computes(Duration, Arc<dyn Fn(&str) -> String + Send + Sync>),
 }
 
 impl Manner {
@@ -136,12 +138,11 @@ async fn serve(
         notes.lock().unwrap().push(format!("{head}{}", String::from_utf8_lossy(&body)));
         let manner = manner.lock().unwrap().clone();
         match manner.of(&head) {
-            Manner::Says(status, body) => {
-                let (status, more) = status.split_once('\n').unwrap_or((status, ""));
-                let length = body.len();
-                let head = format!("HTTP/1.1 {status}\r\nContent-Length: {length}\r\n{more}\r\n");
-                stream.write_all(head.as_bytes()).await.ok()?;
-                stream.write_all(body.as_bytes()).await.ok()?;
+            Manner::Says(status, body) => say(&mut stream, status, &body).await?,
+            Manner::Computes(delay, answer) => {
+                tokio::time::sleep(delay).await;
+                let body = answer(&String::from_utf8_lossy(&body));
+                say(&mut stream, "200 OK\nContent-Type: application/json\r\n", &body).await?;
             }
             Manner::Guarded(..) | Manner::Paths(_) => return None,
             Manner::Hangs => std::future::pending().await,
@@ -158,6 +159,15 @@ async fn serve(
             }
         }
     }
+}
+
+/// Sends an answer. Lines after the status are headers.
+async fn say(stream: &mut (impl AsyncWrite + Unpin), status: &str, body: &str) -> Option<()> {
+    let (status, more) = status.split_once('\n').unwrap_or((status, ""));
+    let length = body.len();
+    let head = format!("HTTP/1.1 {status}\r\nContent-Length: {length}\r\n{more}\r\n");
+    stream.write_all(head.as_bytes()).await.ok()?;
+    stream.write_all(body.as_bytes()).await.ok()
 }
 
 /// Options that create a new key for a certificate or a certificate request.

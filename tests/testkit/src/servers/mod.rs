@@ -1,8 +1,9 @@
 //! Servers that the operator connects to, besides the API server: a minimal one that misbehaves on request; a real
-//! Prometheus, metrics-server, prometheus-adapter, MLServer, KServe, Triton and Redfish service; and a receiver of
-//! events that uses the SDKs of receivers.
+//! Prometheus, metrics-server, prometheus-adapter, MLServer, KServe, Triton and Redfish service; a receiver of
+//! events that uses the SDKs of receivers; and a webhook for new pods.
 
 pub mod adapter;
+pub mod admission;
 pub mod aggregation;
 pub mod bmc;
 pub mod http;

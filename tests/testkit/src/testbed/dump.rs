@@ -6,7 +6,9 @@ use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
 
+use crate::eye::Happening;
 use crate::kstatus::{message, ready};
+use crate::plane::audit;
 use crate::testbed::Testbed;
 use crate::verdict::{node_of, serves};
 
@@ -19,6 +21,19 @@ pub async fn report_all(testbed: &Testbed, name: &str, complaint: &str) -> Strin
         let _ = writeln!(text, "--- action {} {words:?} finalizers {:?}", action.name_any(), action.finalizers());
         let _ = writeln!(text, "spec   {}", serde_json::to_string(&action.spec).unwrap_or_default());
         let _ = writeln!(text, "status {}", serde_json::to_string_pretty(&action.status).unwrap_or_default());
+    }
+    text.push_str("--- who created and deleted actions, and when the eye saw changes\n");
+    for one in audit::read_kept().into_iter().flatten() {
+        if one.namespace == testbed.ns && one.resource == "workloadactions" {
+            let _ =
+                writeln!(text, "{} {} {} by {}, failed: {}", one.received, one.verb, one.name, one.user, one.failed);
+        }
+    }
+    for happening in &seen.history {
+        if let Happening::Action(action) = happening {
+            let (version, ends) = (action.resource_version(), &action.metadata.deletion_timestamp);
+            let _ = writeln!(text, "{} at version {version:?}, deleted: {}", action.name_any(), ends.is_some());
+        }
     }
     for (name, object) in &seen.deployments {
         let replicas = object.spec.as_ref().and_then(|spec| spec.replicas);
