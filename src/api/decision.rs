@@ -63,6 +63,10 @@ pub struct DecisionSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
     pub blocked: Option<String>,
+    /// Path of the target's number of replicas, such as `spec.size`. Default: `spec.replicas`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1024))]
+    pub replicas_path: Option<String>,
     /// Names of all metrics, the most important first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), inner(length(min = 1, max = 40)))]
@@ -214,7 +218,7 @@ pub struct Counter {
     pub metric: String,
     /// Number of iterations in which the metric's alarm was active and had an action.
     pub wanted: i64,
-    /// Number of times that the alarm was served; in mode DryRun, that it would have been served.
+    /// Number of times that the alarm was served: its action was carried out. A dry run serves nothing.
     pub served: i64,
     /// Number of times that a limit prevented it: dwell, budget, oscillation, time window, min or max.
     pub limited: i64,

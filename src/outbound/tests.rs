@@ -167,6 +167,20 @@ async fn further_headers_are_sent_and_not_shown() {
     assert!(!format!("{call:?}").contains("shop"), "{call:?}");
 }
 
+/// The receiver of an event may need a header too. What the operator says about the body counts.
+#[tokio::test]
+async fn further_headers_go_with_a_body_and_do_not_replace_ours() {
+    let server = says("200 OK", "").await;
+    let further = [("x-scope-orgid", "shop"), ("content-type", "text/plain")];
+    let headers = further.map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()));
+    let call = Call { headers: headers.to_vec(), ..call(server.url("/")) };
+    let ours = [(reqwest::header::CONTENT_TYPE, "application/json".parse().unwrap())];
+    web().post(&call, HeaderMap::from_iter(ours), b"{}".to_vec()).await.unwrap();
+    let heard = server.heard();
+    assert!(heard.contains("x-scope-orgid: shop\r\n"), "{heard}");
+    assert!(heard.contains("content-type: application/json\r\n") && !heard.contains("text/plain"), "{heard}");
+}
+
 #[tokio::test]
 async fn a_question_is_answered_with_a_body() {
     let server = says("200 OK", r#"{"outputs": [1]}"#).await;

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::metric::{ResourceName, Side};
 use super::policy::Window;
 use super::rules;
-use crate::refs::{Auth, CaRef, NodeSource, Target};
+use crate::refs::{Auth, CaRef, NodeSource, RequestHeader, Target};
 use crate::scalars::{DurationText, Number};
 use crate::workload_action::{Disruption, OnReplicaOwner};
 
@@ -243,6 +243,11 @@ pub struct Webhook {
     /// Credentials that the operator sends. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auth: Option<Auth>,
+    /// Further headers that the operator sends, such as that of a tenant. At most 8. Default: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 8))]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
+    pub headers: Option<Vec<RequestHeader>>,
     /// Certificate authorities for verifying the server's certificate. Default: the public ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca: Option<CaRef>,

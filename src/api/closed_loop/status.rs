@@ -57,6 +57,11 @@ pub struct ClosedLoopStatus {
 pub struct SeenOwner {
     /// The field: `replicas`, container and resource, or a path.
     pub dimension: String,
+    /// Paths of the fields that the manager applied. A resize changes two. Default: every field of the dimension.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 4), inner(length(min = 1, max = 512)))]
+    #[x_kube(merge_strategy = ListMerge::Atomic)]
+    pub paths: Vec<String>,
     /// The field manager.
     pub manager: String,
     /// uid of the target.

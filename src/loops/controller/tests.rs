@@ -19,7 +19,7 @@ use tower_test::mock;
 use super::monitoring::{PollRequest, Sources};
 use super::target::{self, Actor, Targets};
 use ganglion_api::closed_loop::TargetRef;
-use ganglion_api::closed_loop::action::Rung;
+use ganglion_api::closed_loop::action::{Rung, Webhook};
 use ganglion_api::closed_loop::reasons::LoopReason;
 use ganglion_api::closed_loop::status::SeenOwner;
 use ganglion_api::monitoring::MonitoringSpec;
@@ -157,6 +157,19 @@ fn targets(ctx: Context) -> Targets {
     Targets { ctx, discovery: Arc::new(Discovery::default()), patchable: ["shop.example/Cache".to_owned()].into() }
 }
 
+#[test]
+fn a_webhook_is_sent_with_everything_that_its_rung_names() {
+    let webhook: Webhook = serde_json::from_value(json!({
+        "url": "http://a.b", "auth": {"bearer": {"name": "s", "key": "token"}}, "ca": {"secret": {"name": "s", "key": "ca"}},
+        "headers": [{"name": "X-Scope-OrgID", "value": "shop"}, {"name": "X-Key", "secret": {"name": "s", "key": "key"}}],
+    }))
+    .unwrap();
+    let request = target::webhook_request(&webhook, Duration::from_secs(1));
+    assert_eq!((request.url, request.auth, request.ca), ("http://a.b", webhook.auth.as_ref(), webhook.ca.as_ref()));
+    assert_eq!(Some(request.headers), webhook.headers.as_deref());
+    assert_eq!(request.headers.len(), 2);
+}
+
 fn target(api_version: &str, kind: &str) -> TargetRef {
     TargetRef { api_version: api_version.into(), kind: kind.into(), name: "web".into() }
 }
@@ -248,6 +261,7 @@ async fn the_remembered_owner_of_replicas_is_found_before_an_action_is_made() {
     targets.ctx.store.apply(DeploymentFact::from(fact), Origin::Watch);
     let owner = SeenOwner {
         dimension: "replicas".into(),
+        paths: Vec::new(),
         manager: "flux".into(),
         uid: "u".into(),
         applied_at: serde_json::from_value(json!("2026-11-26T10:00:00.000000Z")).unwrap(),

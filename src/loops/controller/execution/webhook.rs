@@ -9,14 +9,13 @@ use std::sync::Arc;
 use serde_json::json;
 
 use super::ExecutionController;
-use crate::target::Actor;
+use crate::target::{Actor, webhook_request};
 use ganglion_api::closed_loop::action::Webhook;
 use ganglion_api::decision::DecisionStatus;
 use ganglion_api::execution::{Execution, ExecutionStatus};
 use ganglion_core::cloud_event::{CloudEvent, EventSource};
 use ganglion_loops_plan::execution::{EffectResult, ExecutionEffect};
 use ganglion_loops_plan::rung;
-use ganglion_outbound::client::Outgoing;
 use ganglion_outbound::cloud_events::EventRequest;
 use ganglion_runtime::background::BackgroundWork;
 
@@ -58,11 +57,10 @@ impl ExecutionController {
     /// received.
     async fn send(&self, actor: &Actor, webhook: &Webhook, event: &CloudEvent) -> EffectResult {
         let _permit = self.outbound.requests.acquire(&actor.account.namespace, 1).await;
-        let (auth, ca, within) = (webhook.auth.as_ref(), webhook.ca.as_ref(), self.outbound.request_timeout);
         let body = event.to_json().to_string().into_bytes();
         let sent = self.outbound.send_event(EventRequest {
             on: (&actor.account).into(),
-            request: Outgoing { url: &webhook.url, auth, ca, headers: &[], within },
+            request: webhook_request(webhook, self.outbound.request_timeout),
             signed_by: None,
             id: &event.id,
             now: self.ctx.now(),

@@ -13,13 +13,14 @@ mod trials;
 mod tune;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::DynamicObject;
 
 use ganglion_api::closed_loop::TargetRef;
-use ganglion_api::closed_loop::action::Rung;
+use ganglion_api::closed_loop::action::{Rung, Webhook};
 use ganglion_api::closed_loop::reasons::LoopReason;
 use ganglion_api::closed_loop::status::SeenOwner;
 use ganglion_api::execution::Claim;
@@ -30,6 +31,7 @@ use ganglion_core::names::DEFAULT_ACCOUNT;
 use ganglion_loops_plan::execution::ownership::TargetObject;
 use ganglion_loops_plan::execution::{EffectResult, ExecutionEffect, ObjectVersion, TargetState};
 use ganglion_loops_plan::rung;
+use ganglion_outbound::client::Outgoing;
 use ganglion_runtime::account::Account;
 use ganglion_runtime::context::Context;
 use ganglion_runtime::discovery::{DiscoveredKind, Discovery};
@@ -138,6 +140,17 @@ impl Actor {
 /// Discovers the target's kind; none if the API server does not know it.
 pub async fn discover(targets: &Targets, target: &TargetRef) -> Result<Option<DiscoveredKind>, Error> {
     targets.discovery.find(&targets.ctx, &target.api_version, &target.kind).await
+}
+
+/// The request to the receiver of an event.
+pub fn webhook_request(webhook: &Webhook, within: Duration) -> Outgoing<'_> {
+    Outgoing {
+        url: &webhook.url,
+        auth: webhook.auth.as_ref(),
+        ca: webhook.ca.as_ref(),
+        headers: webhook.headers.as_deref().unwrap_or_default(),
+        within,
+    }
 }
 
 /// Path of the number of replicas in this object: by the definition of its kind, or by an earlier write of its scale.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::authorization::v1::ResourceAttributes;
 
-use super::{Actor, Targets, discover, read_ahead};
+use super::{Actor, Targets, discover, read_ahead, webhook_request};
 use ganglion_api::closed_loop::action::Rung;
 use ganglion_api::closed_loop::reasons::LoopReason;
 use ganglion_api::closed_loop::status::SeenOwner;
@@ -12,7 +12,7 @@ use ganglion_loops_plan::execution::ownership::{remembered, seen_owner};
 use ganglion_loops_plan::execution::{TargetState, Trial, trial};
 use ganglion_loops_plan::rung;
 use ganglion_loops_plan::validate::preflight::{AccessRight, TargetResource, needs_rights, rights};
-use ganglion_outbound::client::{OutboundClient, Outgoing};
+use ganglion_outbound::client::OutboundClient;
 use ganglion_runtime::error::Error;
 
 /// Tries the rungs of one loop as its account. Rungs that need the same state of the target share one read, and each
@@ -62,8 +62,7 @@ impl<'a> Trials<'a> {
             return Ok(Trial::Impossible(LoopReason::Forbidden, problem));
         }
         let Some(webhook) = &rung.webhook else { return Ok(result) };
-        let (auth, ca, within) = (webhook.auth.as_ref(), webhook.ca.as_ref(), self.outbound.request_timeout);
-        let request = Outgoing { url: &webhook.url, auth, ca, headers: &[], within };
+        let request = webhook_request(webhook, self.outbound.request_timeout);
         Ok(match self.outbound.prepare(&self.actor.account, request).await {
             Ok(()) => result,
             Err(why) if why.passing => Trial::Unknown(why.words),
