@@ -93,6 +93,7 @@ pub fn children(
             mode: spec.mode,
             trace: spec.trace,
             blocked: blocked.clone(),
+            replicas_path: None,
             rank: policy.rank.clone(),
             policy: Some(decides),
             actions: spec.actions.clone().unwrap_or_default(),

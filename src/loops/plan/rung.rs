@@ -109,9 +109,7 @@ pub fn dimension_on(rung: &Rung, replicas_path: Option<&str>) -> String {
         return format!("{}/{}", resize.container, resize.resource.as_str());
     }
     if let Some(patch) = &rung.patch {
-        let path = in_one_notation(&patch.path);
-        let is_replicas = path == in_one_notation(replicas_path.unwrap_or(REPLICAS_PATH));
-        return if is_replicas { "replicas".into() } else { path };
+        return path_dimension(&patch.path, replicas_path);
     }
     if let Some(template) = &rung.workload_action {
         return if template.move_.is_some() { "placement".into() } else { "replicas".into() };
@@ -123,6 +121,20 @@ pub fn dimension_on(rung: &Rung, replicas_path: Option<&str>) -> String {
         return "event".into();
     }
     "replicas".into()
+}
+
+/// Returns the dimension of the field at this path, on a target whose number of replicas is at `replicas_path`.
+pub fn path_dimension(path: &str, replicas_path: Option<&str>) -> String {
+    let path = in_one_notation(path);
+    let is_replicas = path == in_one_notation(replicas_path.unwrap_or(REPLICAS_PATH));
+    if is_replicas { "replicas".into() } else { path }
+}
+
+/// Whether both paths are the same except for indexes: somebody may add or remove an item before the one that is meant.
+pub fn is_alike(one: &str, other: &str) -> bool {
+    let is_index = |part: &String| part.bytes().all(|byte| byte.is_ascii_digit());
+    let (one, other) = (path_parts(one), path_parts(other));
+    one.len() == other.len() && one.iter().zip(&other).all(|(a, b)| a == b || (is_index(a) && is_index(b)))
 }
 
 /// Path of the resources of a container in a pod template; None stands for any index or part.

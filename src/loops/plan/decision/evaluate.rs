@@ -231,6 +231,12 @@ pub fn action_history(rules: &DecisionRules, status: &DecisionStatus) -> Vec<Act
             actions.push(past_action(rules, entry));
         }
     }
+    // A stored action that patched the replicas may be older than the knowledge of their path.
+    if let Some(replicas_path) = &rules.replicas_path {
+        for action in actions.iter_mut().filter(|action| !action.dimension.contains('/')) {
+            action.dimension = rung::path_dimension(&action.dimension, Some(replicas_path));
+        }
+    }
     actions.sort_by_key(|act| act.seq);
     actions
 }

@@ -32,6 +32,8 @@ pub struct DecisionRules {
     pub(super) mode: LoopMode,
     pub(super) trace: Trace,
     pub(super) blocked: Option<String>,
+    /// Path of the target's number of replicas, if it is not the usual one.
+    pub(super) replicas_path: Option<String>,
     pub(super) rank: Vec<String>,
     pub(super) selection: Selection,
     pub(super) limits: PolicyLimits,
@@ -119,6 +121,7 @@ impl DecisionRules {
             mode: spec.mode,
             trace: spec.trace,
             blocked: spec.blocked.clone(),
+            replicas_path: spec.replicas_path.clone(),
             rank: spec.rank.clone(),
             selection: Selection::parse(&policy)?,
             limits: PolicyLimits::parse(&policy)?,

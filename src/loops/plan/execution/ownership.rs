@@ -32,28 +32,36 @@ impl TargetObject<'_> {
     /// The first of these fields that somebody else applies. `remembered`: owners of fields of this dimension that were
     /// seen before.
     pub fn owned_field(&self, dimension: &str, paths: &[String], remembered: &[SeenOwner]) -> Option<OwnedField> {
-        paths.iter().find_map(|path| {
-            let parts = rung::path_parts(path);
-            let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
-            let (meta, field) = (&self.object.metadata, FieldPath::new(&self.object.data, &parts));
-            if let Some(owner) = field.owner(meta) {
-                let command = self.command(&owner, &parts);
-                return Some(OwnedField { owner, path: path.clone(), taken_over_by: None, command });
+        let mut first = paths.iter().find_map(|path| self.owned_path(dimension, path, remembered))?;
+        for path in paths.iter().filter(|path| **path != first.path) {
+            let other = self.owned_path(dimension, path, remembered);
+            if other.is_some_and(|other| other.owner.manager == first.owner.manager) {
+                first.paths.push(path.clone());
             }
-            let seen = remembered.iter().find(|seen| {
-                seen.dimension == dimension
-                    && seen.uid == Uid::of(meta)
-                    && !has_applied_since(meta, &seen.manager, seen.applied_at.0)
-            })?;
-            // If nobody has the field, or if it was handed over to the operator, its owner has left it out.
-            let by = field.last_writer(meta).filter(|manager| !manager.starts_with(marks::MANAGERS))?;
-            Some(OwnedField {
-                owner: FieldOwner::server_side(&seen.manager, Some(seen.applied_at.0)),
-                path: path.clone(),
-                taken_over_by: Some(by),
-                command: None,
-            })
-        })
+        }
+        Some(first)
+    }
+
+    /// The field at this path, if somebody else applies it.
+    fn owned_path(&self, dimension: &str, path: &str, remembered: &[SeenOwner]) -> Option<OwnedField> {
+        let parts = rung::path_parts(path);
+        let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+        let (meta, field) = (&self.object.metadata, FieldPath::new(&self.object.data, &parts));
+        let path = path.to_owned();
+        if let Some(owner) = field.owner(meta) {
+            let command = self.command(&owner, &parts);
+            return Some(OwnedField { owner, paths: vec![path.clone()], path, taken_over_by: None, command });
+        }
+        let seen = remembered.iter().find(|seen| {
+            seen.dimension == dimension
+                && seen.uid == Uid::of(meta)
+                && has_path(seen, &path)
+                && !has_applied_since(meta, &seen.manager, seen.applied_at.0)
+        })?;
+        // If nobody has the field, or if it was handed over to the operator, its owner has left it out.
+        let by = field.last_writer(meta).filter(|manager| !manager.starts_with(marks::MANAGERS))?;
+        let owner = FieldOwner::server_side(&seen.manager, Some(seen.applied_at.0));
+        Some(OwnedField { owner, paths: vec![path.clone()], path, taken_over_by: Some(by), command: None })
     }
 
     /// Field manager that last wrote one of these fields, unless it was a loop.
@@ -80,7 +88,8 @@ pub fn owned_replicas(target: &TargetRef, namespace: &str, owner: &FieldOwner, r
         ApplyMethod::ClientSide => Some(edit_command(target, namespace)),
         ApplyMethod::ServerSide => apply_command(target, namespace, json!({"spec": {"replicas": replicas}})),
     };
-    OwnedField { owner: owner.clone(), path: "spec.replicas".to_owned(), taken_over_by: None, command }
+    let path = rung::REPLICAS_PATH.to_owned();
+    OwnedField { owner: owner.clone(), paths: vec![path.clone()], path, taken_over_by: None, command }
 }
 
 /// Paths of the resources in the pod template that a resize changes, for the container at this index.
@@ -153,10 +162,16 @@ pub fn seen_owner(rung: &Rung, seen: &TargetState) -> Option<SeenOwner> {
     let (object, owned) = owned(rung, seen)?;
     Some(SeenOwner {
         dimension: seen.dimension(rung),
+        paths: owned.paths.clone(),
         manager: owned.owner.manager.clone(),
         uid: object.uid.clone(),
         applied_at: micro_time(owned.owner.applied_at?),
     })
+}
+
+/// Whether the owner had the field at this path. An earlier version has stored no paths.
+fn has_path(seen: &SeenOwner, path: &str) -> bool {
+    seen.paths.is_empty() || seen.paths.iter().any(|known| rung::is_alike(known, path))
 }
 
 /// Owners to remember after a check: those that it has found, and earlier ones of fields that it has not read.
@@ -179,7 +194,7 @@ fn owned<'a>(rung: &Rung, seen: &'a TargetState) -> Option<(&'a ObjectVersion, &
 
 fn message(target: &TargetRef, owned: &OwnedField) -> String {
     let TargetRef { kind, name, .. } = target;
-    let OwnedField { owner, path, taken_over_by, command } = owned;
+    let OwnedField { owner, path, paths: _, taken_over_by, command } = owned;
     if let Some(by) = taken_over_by {
         let at = owner.applied_at.map(|at| format!(" at {at}")).unwrap_or_default();
         return format!(

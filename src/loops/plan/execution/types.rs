@@ -85,6 +85,8 @@ pub struct OwnedField {
     pub owner: FieldOwner,
     /// Path, such as `spec.replicas`.
     pub path: String,
+    /// Paths of the rung's fields that belong to the owner, including `path`.
+    pub paths: Vec<String>,
     /// Manager that has changed the field since the owner applied it. None: the owner still has it.
     pub taken_over_by: Option<String>,
     /// Command that hands the field over to the loop and keeps its value, if there is one.

@@ -15,6 +15,7 @@ use crate::monitoring::tag;
 use crate::monitoring::{Measurement, MonitoringRules, ObserveContext, ObserveTrigger, SourceValue};
 use crate::tuning::{effective_policy, last_served};
 use ganglion_api::closed_loop::ClosedLoopSpec;
+use ganglion_api::closed_loop::metric::Metric;
 use ganglion_api::closed_loop::policy::Tuning;
 use ganglion_api::decision::DecisionStatus;
 use ganglion_api::execution::ExecutionStatus;
@@ -91,6 +92,16 @@ pub struct Loop {
     pub approval: Option<String>,
     /// Metrics whose source has not answered since the last crash.
     pub unanswered: Vec<String>,
+    /// Time since which this process has watched the values; the time of each call if it is unset.
+    pub watched_since: Option<Timestamp>,
+    /// Leader term of the process.
+    pub term: String,
+    /// Number of further writes and effects until the process ends; None if it runs on.
+    pub writes_left: Option<usize>,
+    /// Path of the target's number of replicas, if it is not the usual one.
+    pub replicas_path: Option<String>,
+    /// Field manager that last wrote the replicas, unless it was the loop.
+    pub written_by: Option<String>,
 }
 
 impl Loop {
@@ -111,13 +122,30 @@ impl Loop {
             again: None,
             approval: None,
             unanswered: Vec::new(),
+            watched_since: None,
+            term: "term".to_owned(),
+            writes_left: None,
+            replicas_path: None,
+            written_by: None,
         }
+    }
+
+    /// Whether the process gets as far as this write or effect.
+    fn may_write(&mut self) -> bool {
+        match &mut self.writes_left {
+            Some(0) => return false,
+            Some(left) => *left -= 1,
+            None => {}
+        }
+        true
     }
 
     pub fn children(&mut self, now: Timestamp) -> Children {
         let policy = effective_policy::effective(&self.spec, &self.tuning, self.shown.as_ref(), now).unwrap();
         self.shown = Some(policy.shown.clone());
-        children(&self.spec, &policy, None, self.approval.as_deref())
+        let mut all = children(&self.spec, &policy, None, self.approval.as_deref());
+        all.decision.replicas_path.clone_from(&self.replicas_path);
+        all
     }
 
     /// Sends one sample through all stages.
@@ -170,19 +198,20 @@ impl Loop {
         mut below: Option<&mut Loop>,
     ) {
         self.execute(children, now, below.as_deref_mut());
-        let last = tag::latest([self.decision.tag.as_ref(), self.execution.tag.as_ref()]).cloned();
+        let last = tag::latest([self.stored.1.tag.as_ref(), self.execution.tag.as_ref()]).cloned();
         let (stored, unanswered) = (self.stored.0.clone(), self.unanswered.clone());
+        let executor = Executor { uid: "exe", target: &self.spec.target, status: &self.execution };
         let context = ObserveContext {
             last: last.as_ref(),
             written: &stored,
             unanswered: &unanswered,
-            watched_since: now,
-            awaited: false,
-            term: "term",
+            watched_since: self.watched_since.unwrap_or(now),
+            awaited: settlement::awaits_execution(&self.stored.1, Some(executor)),
+            term: &self.term,
             now,
         };
         let seen = watch.observe(&self.monitoring, news, context);
-        if seen.write {
+        if seen.write && self.may_write() {
             self.writes += 1;
             self.stored.0 = seen.status.clone();
         }
@@ -208,11 +237,11 @@ impl Loop {
             executor,
             written: &self.stored.1,
             generation: 1,
-            term: "term",
+            term: &self.term,
             now,
         };
         let decided = rules.decide(&self.decision, input);
-        if decided.write {
+        if decided.write && self.may_write() {
             self.writes += 1;
             self.stored.1 = decided.status.clone();
         }
@@ -225,13 +254,43 @@ impl Loop {
         (self.monitoring, self.decision) = self.stored.clone();
     }
 
+    /// Kills the operator, and lets another process lead from now on.
+    pub fn restart(&mut self, now: Timestamp) {
+        self.crash();
+        self.term.push('+');
+        self.writes_left = None;
+        self.unanswered = self.spec.metrics.iter().map(|metric| metric.name.clone()).collect();
+        self.watched_since = Some(now);
+    }
+
+    /// Polls sources, all of which fail.
+    pub fn fail(&mut self, now: Timestamp) {
+        let children = self.children(now);
+        let watch = MonitoringRules::parse(&children.monitoring).unwrap();
+        let failed = |metric: &Metric| (metric.name.clone(), Err("the server answers 503".to_owned()));
+        let values = children.monitoring.metrics.iter().map(failed).collect();
+        self.unanswered.clear();
+        let measurement = Measurement { values, ..Measurement::default() };
+        self.hop(&children, &watch, ObserveTrigger::Measured(&measurement), now, None);
+    }
+
+    /// Returns the next time after `now` at which time alone changes something.
+    pub fn next_wake(&mut self, now: Timestamp) -> Option<Timestamp> {
+        let children = self.children(now);
+        let watch = MonitoringRules::parse(&children.monitoring).unwrap();
+        let evaluation =
+            watch.next_evaluation(&self.monitoring, &self.stored.0, now).filter(|_| !children.monitoring.paused);
+        evaluation.into_iter().chain(self.again).filter(|at| *at > now).min()
+    }
+
     /// Runs the execution stage until there is nothing to do.
     pub fn execute(&mut self, children: &Children, now: Timestamp, mut below: Option<&mut Loop>) {
         let mut sent = Sent::Maybe;
         for _ in 0..20 {
             let seen = self.seen(below.as_deref_mut(), now);
             let status = self.execution.clone();
-            let decision = self.decision.clone();
+            // An execution reads what was written.
+            let decision = self.stored.1.clone();
             let job = ExecutionContext {
                 spec: &children.execution,
                 actions: &children.decision.actions,
@@ -241,7 +300,7 @@ impl Loop {
                 loop_name: self.name,
                 mode: children.decision.mode,
                 chosen: decision.chosen.as_ref(),
-                is_confirmed: true,
+                is_confirmed: decision.term.as_ref() == Some(&self.term),
                 tag: decision.tag.as_ref(),
                 seen: Some(&seen),
                 sent,
@@ -250,14 +309,23 @@ impl Loop {
             match execution::next_step(&job) {
                 ExecutionStep::Nothing | ExecutionStep::Wait(_) | ExecutionStep::ReadTarget => return,
                 ExecutionStep::Record(status) => {
+                    if !self.may_write() {
+                        return;
+                    }
                     self.execution = *status;
                     self.writes += 1;
                     sent = Sent::NotYet;
                 }
                 ExecutionStep::Act(effect) => {
+                    if !self.may_write() {
+                        return;
+                    }
                     let acted = self.act(&effect, below.as_deref_mut());
                     sent = Sent::Maybe;
                     if let ExecutionStep::Record(status) = execution::after_effect(&job, &effect, &acted) {
+                        if !self.may_write() {
+                            return;
+                        }
                         self.execution = *status;
                         self.writes += 1;
                     }
@@ -272,12 +340,14 @@ impl Loop {
             uid: "target".into(),
             generation: self.generation,
             version: self.generation.to_string(),
+            replicas_path: self.replicas_path.clone(),
+            written_by: self.written_by.clone(),
             ..ObjectVersion::default()
         }
     }
 
     fn seen(&self, below: Option<&mut Loop>, now: Timestamp) -> TargetState {
-        let chosen = self.decision.chosen.as_ref();
+        let chosen = self.stored.1.chosen.as_ref();
         match below {
             None if chosen.is_some_and(|chosen| chosen.action.patch.is_some()) => {
                 TargetState::Field(self.thing(), Some(json!(self.replicas)))
@@ -304,7 +374,7 @@ impl Loop {
                 if target.generation != self.generation {
                     return EffectResult::Conflict;
                 }
-                (self.replicas, self.generation) = (*replicas, self.generation + 1);
+                (self.replicas, self.generation, self.written_by) = (*replicas, self.generation + 1, None);
             }
             ExecutionEffect::Patch { target, value, .. } => {
                 if target.generation != self.generation {

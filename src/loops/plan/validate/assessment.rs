@@ -107,7 +107,7 @@ pub fn assess(case: &AssessmentInput) -> Assessment {
         Ok(policy) => (policy, None),
         Err(fault) => (effective_policy::declared(case.spec), Some(fault)),
     };
-    let free = children(case.spec, &policy, None, case.approval);
+    let free = children_of(case, &policy, None);
     let read =
         MonitoringRules::parse(&free.monitoring).and_then(|watch| Ok((watch, DecisionRules::parse(&free.decision)?)));
     let problem = find_problem(case, unreadable.or_else(|| read.as_ref().err().cloned()));
@@ -120,12 +120,23 @@ pub fn assess(case: &AssessmentInput) -> Assessment {
             overlap: chain::overlap(case.name, case.links),
         };
     };
-    let mut blocked = children(case.spec, &policy, Some(why.to_owned()), case.approval);
+    let mut blocked = children_of(case, &policy, Some(why.to_owned()));
     if matches!(problem, Some(LoopProblem::Refused(_))) {
         (blocked.monitoring.paused, blocked.execution.paused) = (true, true);
     }
     let stages = read.ok().and_then(|(watch, _)| Some((watch, DecisionRules::parse(&blocked.decision).ok()?)));
     Assessment { children: Arc::new(blocked), stages, effective: policy.shown, problem, overlap: None }
+}
+
+/// Specs of the children. `blocked` is the reason why the loop may not act.
+fn children_of(
+    case: &AssessmentInput,
+    policy: &effective_policy::EffectivePolicy,
+    blocked: Option<String>,
+) -> Children {
+    let mut all = children(case.spec, policy, blocked, case.approval);
+    all.decision.replicas_path.clone_from(&case.status.replicas_path);
+    all
 }
 
 fn find_problem(case: &AssessmentInput, unreadable: Option<FieldError>) -> Option<LoopProblem> {

@@ -152,3 +152,20 @@ fn an_action_that_came_to_nothing_does_not_count_for_a_limit_that_is_added() {
     this.push(at(1), &[("load", "5")]);
     assert_eq!(this.replicas, 8);
 }
+
+/// A loop that scales up, and patches the replicas at their own path down, oscillates as one that only scales.
+#[rstest]
+#[case::known(Some("spec.size"), true)]
+#[case::another_field(None, false)]
+fn a_patch_of_the_replicas_is_a_reversal_wherever_they_are(#[case] path: Option<&str>, #[case] is_damped: bool) {
+    let mut this = up_and_down(json!({"oscillation": {"reversals": 1, "per": "1h", "then": "Freeze"}}));
+    let patch = json!([{"patch": {"path": "spec['size']", "by": "-1", "min": "1", "max": "9"}}]);
+    this.spec.actions.as_mut().unwrap()[1].ladder = serde_json::from_value(patch).unwrap();
+    for (second, value) in (0..).zip(["95", "5", "95"]) {
+        // The path becomes known after the first action.
+        this.replicas_path = path.filter(|_| second > 0).map(str::to_owned);
+        this.push(at(second), &[("load", value)]);
+    }
+    assert_eq!(this.effects.len(), if is_damped { 2 } else { 3 });
+    assert_eq!(reasons(&this).first().map(|one| one.1), is_damped.then_some(LoopReason::Frozen));
+}

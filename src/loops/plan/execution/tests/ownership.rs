@@ -255,6 +255,7 @@ fn an_action_on_replicas_yields_to_their_owner_and_remembers_it(#[case] template
 fn only_an_owner_that_a_check_could_have_found_is_forgotten() {
     let owner = |dimension: &str| SeenOwner {
         dimension: dimension.to_owned(),
+        paths: Vec::new(),
         manager: "flux".to_owned(),
         uid: "u".into(),
         applied_at: crate::common::micro_time(Timestamp::UNIX_EPOCH),
@@ -268,4 +269,47 @@ fn only_an_owner_that_a_check_could_have_found_is_forgotten() {
     assert_eq!(dimensions(&[owner("replicas")]), ["replicas", "spec.rate"]);
     let many: Vec<SeenOwner> = (0..40).map(|number| owner(&format!("spec.field{number}"))).collect();
     assert_eq!(dimensions(&many).len(), 16);
+}
+
+/// A manifest with limits says nothing about requests that somebody else sets later.
+#[rstest]
+#[case::limits_only(&["limits"], &["requests", "limits"], Some("limits"))]
+#[case::only_others(&["limits"], &["requests"], None)]
+#[case::both(&["requests", "limits"], &["requests", "limits"], Some("requests"))]
+#[case::one_handed_over(&["requests", "limits"], &["limits"], Some("limits"))]
+fn the_owner_of_one_resource_of_a_container_is_not_that_of_another(
+    #[case] applied: &[&str],
+    #[case] taken_over: &[&str],
+    #[case] expected: Option<&str>,
+) {
+    let fields = |parts: &[&str]| {
+        let parts: Vec<(String, Value)> =
+            parts.iter().map(|part| (format!("f:{part}"), json!({"f:memory": {}}))).collect();
+        let resources = Value::Object(parts.into_iter().collect());
+        json!({"f:template": {"f:spec": {"f:containers": {"k:{\"name\":\"app\"}": {"f:resources": resources}}}}})
+    };
+    let resize = rung(resize(true));
+    let dimension = rung::dimension(&resize);
+    let find = |object: &DynamicObject, index: usize, memory: &[SeenOwner]| {
+        let paths = template_paths(resize.resize.as_ref().unwrap(), index);
+        TargetObject { target: &target(), namespace: "shop", object }.owned_field(&dimension, &paths, memory)
+    };
+    let first = find(&deployment(&[("flux", "Apply", APPLIED_AT, fields(applied))], None), 0, &[]);
+    let memory: Vec<SeenOwner> = seen_owner(&resize, &seen(&resize, first)).into_iter().collect();
+    assert_eq!(memory[0].paths.len(), applied.len());
+
+    let since = [
+        ("flux", "Apply", APPLIED_AT, json!({"f:replicas": {}})),
+        ("kubectl", "Update", "2026-11-26T10:05:00Z", fields(taken_over)),
+    ];
+    let mut later = deployment(&since, None);
+    let path = |found: Option<OwnedField>| found.map(|owned| owned.path.split('.').nth(6).unwrap().to_owned());
+    assert_eq!(path(find(&later, 0, &memory)).as_deref(), expected);
+    // Somebody adds a container before the one that is resized.
+    let containers = later.data["spec"]["template"]["spec"]["containers"].as_array_mut().unwrap();
+    containers.insert(0, json!({"name": "first"}));
+    assert_eq!(path(find(&later, 1, &memory)).as_deref(), expected);
+    // An earlier version has stored the dimension only.
+    let earlier = [SeenOwner { paths: Vec::new(), ..memory[0].clone() }];
+    assert_eq!(path(find(&later, 1, &earlier)).as_deref(), Some(taken_over[0]));
 }

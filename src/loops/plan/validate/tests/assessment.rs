@@ -398,6 +398,19 @@ fn an_unusual_path_of_the_replicas_is_remembered() {
 }
 
 #[test]
+fn the_decision_knows_the_path_of_the_replicas() {
+    let (spec, access, links) = (demo(json!({})), NamespaceAccess::Granted, BTreeMap::new());
+    let me = claimant("web", &spec);
+    for path in [None, Some("spec.size".to_owned())] {
+        let status = ClosedLoopStatus { replicas_path: path.clone(), ..ClosedLoopStatus::default() };
+        let (status, links, me, access) = (&status, &links, &me, &access);
+        let (name, spec, approval, others, now) = ("web", &spec, None, &[], at(1));
+        let case = AssessmentInput { name, spec, approval, status, links, me, others, access, now };
+        assert_eq!(assess(&case).children.decision.replicas_path, path);
+    }
+}
+
+#[test]
 fn a_loop_in_a_refused_namespace_neither_watches_nor_acts() {
     let access = NamespaceAccess::Refused("the operator does not act in namespace kube-system".into());
     let (assessment, status) = judged_where(&demo(json!({})), &[], ChildStatuses::default(), &access);
