@@ -213,9 +213,6 @@ impl DecisionRules {
         let dry_run = self.mode == LoopMode::DryRun;
         let outcome = dry_run.then_some(Outcome::DryRun);
         if dry_run {
-            let counter = counter(&mut status.counters, &alarm.metric);
-            counter.served = counter.served.saturating_add(1);
-            counter.last_served = Some(at.clone());
             let state = ladder.acted(&alarm.metric, index, value.map(number_text), input.now);
             set_ladder(status, LadderState { dry_run, ..state });
         }

@@ -98,10 +98,14 @@ pub fn blocked(context: &ExecutionContext, why: &str) -> ExecutionStep {
     record(context, status)
 }
 
-/// Removes the report of a block that has ended. The end of the last decision counts again.
-pub fn unblocked(context: &ExecutionContext) -> ExecutionStep {
-    if context.status.reason != Some(LoopReason::Blocked) || context.spec.blocked.is_some() {
+/// Updates the report of a block: its reason may be another one by now. If the block has ended, the end of the last
+/// decision counts again.
+pub fn still_blocked(context: &ExecutionContext) -> ExecutionStep {
+    if context.status.reason != Some(LoopReason::Blocked) {
         return ExecutionStep::Nothing;
+    }
+    if let Some(why) = &context.spec.blocked {
+        return blocked(context, why);
     }
     let last = conditions::find(&context.status.conditions, LAST_ACTION_SUCCEEDED);
     let (reason, message) = match last {

@@ -44,20 +44,17 @@ pub fn next_step(context: &ExecutionContext) -> ExecutionStep {
     }
     let Some(last) = context.status.seq else { return end::first(context) };
     let Some(chosen) = context.chosen.filter(|chosen| is_due(context, chosen, last)) else {
-        return end::unblocked(context);
+        return end::still_blocked(context);
     };
     // The Decision withdraws its decision if the loop's spec has changed. Nobody else decides.
-    if !context.has_rung(&chosen.action) {
-        return ExecutionStep::Nothing;
-    }
-    if context.spec.paused {
-        return ExecutionStep::Nothing;
+    if !context.has_rung(&chosen.action) || context.spec.paused {
+        return end::still_blocked(context);
     }
     if let Some(why) = &context.spec.blocked {
         return end::blocked(context, why);
     }
     if !proposal::may_be_carried_out(chosen, &context.spec.target, context.spec.approve.as_deref()) {
-        return ExecutionStep::Nothing;
+        return end::still_blocked(context);
     }
     match context.seen {
         None => ExecutionStep::ReadTarget,

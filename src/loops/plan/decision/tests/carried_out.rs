@@ -3,7 +3,7 @@
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use super::{LOW, alone, monitored, reasons};
+use super::{LOW, alone, counters, monitored, reasons};
 use crate::tests::bench::{Loop, at, demo, spec, up_and_down};
 use ganglion_api::closed_loop::LoopMode;
 use ganglion_api::closed_loop::reasons::LoopReason;
@@ -130,4 +130,19 @@ fn a_decision_counts_if_it_changed_something(#[case] state: &str, #[case] carrie
     let ended = json!({"seq": 1, "state": state, "since": "2026-11-18T11:06:40.000000Z", "carriedOut": carried_out});
     alone(&mut this, &execution(ended), "exe", 2);
     assert_eq!(this.decision.seq == 2, is_free, "{:?}", this.decision.rejected);
+}
+
+/// A loop that tunes this one raises no rank because of dry runs.
+#[test]
+fn a_dry_run_serves_nothing() {
+    let mut this = Loop::new("fast", demo(json!({})));
+    this.spec.mode = LoopMode::DryRun;
+    for second in 0..3 {
+        this.push(at(second), &LOW);
+    }
+    assert_eq!((counters(&this, "cpu"), this.decision.seq), ((3, 0, 0), 3));
+    assert!(this.decision.counters.iter().all(|counter| counter.last_served.is_none()));
+    this.spec.mode = LoopMode::Auto;
+    this.push(at(3), &LOW);
+    assert_eq!(counters(&this, "cpu"), (4, 1, 0));
 }

@@ -17,6 +17,7 @@ use ganglion_api::closed_loop::policy::Tuning;
 use ganglion_api::closed_loop::reasons::LoopReason;
 use ganglion_api::decision::{Chosen, Outcome};
 use ganglion_api::execution::{CarriedOut, ExecutionSpec, ExecutionState, ExecutionStatus};
+use ganglion_core::conditions;
 use ganglion_core::facts::Uid;
 
 const UID: &str = "11111111-2222-3333-4444-555555555555";
@@ -342,6 +343,30 @@ fn what_is_blocked_says_so_once() {
         (bench.status.reason, bench.status.message.as_deref()),
         (Some(LoopReason::Idle), Some("no decision yet"))
     );
+}
+
+/// Why a decision is not begun after the block has ended, or is another one.
+#[rstest]
+#[case::no_decision(|bench: &mut Bench| bench.chosen.seq = 0)]
+#[case::paused(|bench: &mut Bench| bench.spec.paused = true)]
+#[case::without_its_rung(|bench: &mut Bench| bench.actions.clear())]
+#[case::to_be_approved(|bench: &mut Bench| bench.chosen.mode = Approve)]
+fn a_block_is_reported_while_it_lasts(#[case] waits: fn(&mut Bench)) {
+    let message = |bench: &Bench| conditions::find(&bench.status.conditions, "Ready").unwrap().message.clone();
+    let seen = TargetState::Scale(thing(1), 3);
+    let mut bench = Bench::new(up());
+    bench.spec.blocked = Some("HorizontalPodAutoscaler web".into());
+    let blocked = bench.next(&seen);
+    bench.recorded(blocked);
+    assert_eq!(message(&bench), "HorizontalPodAutoscaler web");
+    waits(&mut bench);
+    for (blocked, expected) in [(Some("ScaledObject web"), "ScaledObject web"), (None, "carries out decisions")] {
+        bench.spec.blocked = blocked.map(str::to_owned);
+        let updated = bench.next(&seen);
+        bench.recorded(updated);
+        assert_eq!((message(&bench).as_str(), bench.status.seq), (expected, Some(0)));
+        assert_eq!(bench.next(&seen), ExecutionStep::Nothing);
+    }
 }
 
 #[test]
