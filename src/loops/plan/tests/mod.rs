@@ -7,3 +7,4 @@ mod node_values;
 mod parity;
 pub mod properties;
 mod source_rules;
+mod timers;

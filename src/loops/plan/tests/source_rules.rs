@@ -1,17 +1,24 @@
 //! The table of sources: its copy in the page, and properties that hold for each source.
 
+use std::collections::BTreeMap;
+
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use crate::monitoring::source_rule::{MeasuredAt, SOURCE_RULES, SourceRule};
-use crate::monitoring::{Measurement, MonitoringRules, ObserveTrigger, SourceValue};
+use crate::monitoring::{Measurement, MonitoringRules, ObserveTrigger, SourceResult, SourceValue};
+use crate::sources::{SelectableNode, node_value};
 use crate::tests::bench::{Loop, at, sample, spec};
 use crate::validate::assessment::{AssessmentInput, ChildStatuses, NamespaceAccess, assess, status};
 use crate::validate::chain::LoopLink;
 use crate::validate::conflict::{Claimant, ClaimantKind, dimensions};
 use crate::validate::preflight::Preflight;
 use ganglion_api::closed_loop::ClosedLoopStatus;
+use ganglion_api::closed_loop::metric::NodeConfigField;
+use ganglion_api::node_config::NodeConfigStatus;
+use ganglion_api::node_config::status::{NodeReading, NodeValue};
 use ganglion_core::conditions::{self, DATA_AVAILABLE};
 
 const PAGE: &str = include_str!("../../../../samples/closedloop/README.md");
@@ -45,6 +52,19 @@ fn event() -> impl Strategy<Value = (i64, SourceEvent)> {
         2 => Just(SourceEvent::Silence),
     ];
     (1..60_i64, kind)
+}
+
+/// A kind of source.
+#[derive(Clone, Copy, Debug)]
+struct DrivenSource {
+    rule: SourceRule,
+    /// Value of a node that it reads, if it is one of nodes.
+    field: NodeValue,
+}
+
+fn which() -> impl Strategy<Value = DrivenSource> {
+    let kinds = (prop::sample::select(SOURCE_RULES.to_vec()), prop::sample::select(NodeValue::ALL.to_vec()));
+    kinds.prop_map(|(rule, field)| DrivenSource { rule, field })
 }
 
 fn source(rule: SourceRule) -> Value {
@@ -84,8 +104,19 @@ struct ServedValue {
     has_failed: bool,
 }
 
+/// Value of a node that was measured at this time, or that is stale, as the source reads it from a NodeConfig.
+fn read_from_node(field: NodeValue, measured: Option<Timestamp>, now: Timestamp) -> SourceResult {
+    let mut status = NodeConfigStatus { valid_until: Some(Time(at(1_000_000))), ..NodeConfigStatus::default() };
+    let mut reading = NodeReading { value: Some("90".to_owned()), ..NodeReading::default() };
+    (reading.sampled_at, reading.stale) = (measured.map(Time), measured.is_none().then_some(true));
+    *status.reading_mut(field) = Some(reading);
+    let source = NodeConfigField { node_name: Some("a".into()), field, ..NodeConfigField::default() };
+    node_value(&source, [SelectableNode { name: "a".into(), labels: &BTreeMap::new(), status: Some(&status) }], now)
+}
+
 /// Applies the event at this time, and notes what the rule makes of it.
-fn apply(this: &mut Loop, rule: SourceRule, served: &mut ServedValue, now: Timestamp, event: SourceEvent) {
+fn apply(this: &mut Loop, which: DrivenSource, served: &mut ServedValue, now: Timestamp, event: SourceEvent) {
+    let DrivenSource { rule, field } = which;
     let children = this.children(now);
     let rules = MonitoringRules::parse(&children.monitoring).unwrap();
     let measured = match (rule.measured_at, event) {
@@ -107,12 +138,12 @@ fn apply(this: &mut Loop, rule: SourceRule, served: &mut ServedValue, now: Times
         (_, SourceEvent::Silence, _) | (_, SourceEvent::Repeat, None) => None,
         (MeasuredAt::Arrival, _, Some(_)) => Some(rules.pushed(&sample(slow, &[("load", "90")]), now)),
         (MeasuredAt::Arrival, _, None) => Some(rules.pushed(&sample(slow, &[]), now)),
-        (_, _, measured) => {
-            let value = measured.map(|measured| SourceValue {
-                at: counts_from,
-                measured: (counts_from != Some(measured)).then_some(measured),
-                ..SourceValue::from("90".to_owned())
-            });
+        (MeasuredAt::Confirmed, _, measured) => {
+            let values = [("load".to_owned(), read_from_node(field, measured, now))].into();
+            Some(Measurement { values, ..Measurement::default() })
+        }
+        (MeasuredAt::Query | MeasuredAt::Reported, _, measured) => {
+            let value = measured.map(|at| SourceValue { at: Some(at), ..SourceValue::from("90".to_owned()) });
             let result = value.ok_or_else(|| "the server answers 503".to_owned());
             Some(Measurement { values: [("load".to_owned(), result)].into(), ..Measurement::default() })
         }
@@ -164,13 +195,13 @@ fn assessed(this: &Loop, old: &ClosedLoopStatus, now: Timestamp) -> ClosedLoopSt
 proptest! {
     /// For each source: neither an answer, nor a failure, nor silence changes the condition Ready of the loop.
     #[test]
-    fn ready_does_not_flap(events in prop::collection::vec(event(), 1..40), which in 0..SOURCE_RULES.len()) {
-        let rule = SOURCE_RULES[which];
+    fn ready_does_not_flap(events in prop::collection::vec(event(), 1..40), which in which()) {
+        let rule = which.rule;
         let (mut this, mut served) = (raising(rule), ServedValue::default());
         let (mut shown, mut first, mut second) = (ClosedLoopStatus::default(), None, 0);
         for (pause, event) in events {
             second += pause;
-            apply(&mut this, rule, &mut served, at(second), event);
+            apply(&mut this, which, &mut served, at(second), event);
             shown = assessed(&this, &shown, at(second));
             let ready = conditions::find(&shown.conditions, "Ready").unwrap().clone();
             prop_assert_eq!(ready.status.as_str(), "True", "{:?} at {}", rule.kind, second);
@@ -180,15 +211,15 @@ proptest! {
 
     /// For each source: a value is used while it is young enough, once, and not after a failure.
     #[test]
-    fn a_value_is_used_once_and_fresh(events in prop::collection::vec(event(), 1..40), which in 0..SOURCE_RULES.len()) {
-        let rule = SOURCE_RULES[which];
+    fn a_value_is_used_once_and_fresh(events in prop::collection::vec(event(), 1..40), which in which()) {
+        let rule = which.rule;
         let mut this = raising(rule);
         let age = rule.default_age(SignedDuration::from_secs(10));
         let (mut served, mut used, mut second) = (ServedValue::default(), None, 0);
         for (pause, event) in events {
             second += pause;
             let (now, effects) = (at(second), this.effects.len());
-            apply(&mut this, rule, &mut served, now, event);
+            apply(&mut this, which, &mut served, now, event);
             let is_fresh = served.counts_from.is_some_and(|from| now.duration_since(from) <= age);
             prop_assert_eq!(this.monitoring.unknown.is_empty(), is_fresh, "{:?} at {}", rule.kind, second);
             let holds = |kind| conditions::find(&this.monitoring.conditions, kind).unwrap().status == "True";
