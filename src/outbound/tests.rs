@@ -167,7 +167,7 @@ async fn further_headers_are_sent_and_not_shown() {
     assert!(!format!("{call:?}").contains("shop"), "{call:?}");
 }
 
-/// The receiver of an event may need a header too. What the operator says about the body counts.
+/// The receiver of an event may need a header too. The operator itself describes the body.
 #[tokio::test]
 async fn further_headers_go_with_a_body_and_do_not_replace_ours() {
     let server = says("200 OK", "").await;

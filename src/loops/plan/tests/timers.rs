@@ -111,7 +111,7 @@ struct LastValue {
     has_failed: bool,
 }
 
-/// What the levels make of the values.
+/// Alarms that follow from the values.
 #[derive(Clone, Copy, Debug, Default)]
 struct Alarms {
     /// None: it is unknown.
