@@ -114,6 +114,16 @@ impl<'a> BmcObject<'a> {
         items.kept.into_iter().filter_map(|item| self.parse(item.get())).collect()
     }
 
+    /// Whether the property lists at most [`ITEMS`] objects, and nothing else.
+    pub(super) fn has_objects(self, name: &str) -> bool {
+        let Some(json) = self.value(name) else { return false };
+        let items = parsed::<Items<&RawValue, ITEMS>>(json.as_bytes());
+        let is_listed = items.is_ok_and(|items| {
+            items.count == items.kept.len() && items.kept.iter().all(|item| self.parse(item.get()).is_some())
+        });
+        is_listed || self.parse(json).is_some()
+    }
+
     /// Path of the resource that this object is or refers to.
     pub(super) fn id(self) -> Option<String> {
         let id = self.text("@odata.id")?;

@@ -106,10 +106,20 @@ impl Candidate {
         self.count() > 1 || self.name == NameMeaning::Inlet || self.mark == Mark::Summary
     }
 
+    /// Whether the user may mean this sensor if there is no likely one.
+    pub(super) fn is_possible(&self) -> bool {
+        self.sensor.is_present && self.doubt != Some(Doubt::Component)
+    }
+
+    /// Whether its threshold is not that of the intake air.
+    fn is_elsewhere(&self) -> bool {
+        self.sensor.critical.is_some() && !self.is_air
+    }
+
     /// Whether the user may mean this sensor: something speaks for it, or it measures the machine as a whole.
     pub(super) fn is_likely(&self) -> bool {
         let is_component = matches!(self.doubt, Some(Doubt::Component | Doubt::Threshold));
-        let speaks = self.is_claimed() || self.is_air;
+        let speaks = self.is_claimed() || self.is_air || self.sensor.names_a_place();
         self.sensor.is_present && (self.name == NameMeaning::Board || speaks && !is_component)
     }
 }
@@ -191,9 +201,11 @@ pub(super) fn weigh(all: &[Candidate]) -> SensorVerdict {
     };
     let others = claimed.iter().copied().filter(|other| !is_same(best, other));
     let is_better = |other: &&Candidate| !other.sensor.is_present && other.doubt.is_none() && !best.includes(other);
-    SensorVerdict::Chosen(Box::new(ChosenSensor {
-        best: best.clone(),
-        runner_up: others.clone().max_by_key(|other| other.degrees().iter().sum::<u8>()).cloned(),
-        is_better_absent: others.clone().any(|other| is_better(&other)),
-    }))
+    let is_better_absent = others.clone().any(|other| is_better(&other));
+    // The sensor of another place does not replace the absent one.
+    if is_better_absent && best.is_elsewhere() {
+        return SensorVerdict::Unusable;
+    }
+    let runner_up = others.max_by_key(|other| other.degrees().iter().sum::<u8>()).cloned();
+    SensorVerdict::Chosen(Box::new(ChosenSensor { best: best.clone(), runner_up, is_better_absent }))
 }

@@ -8,7 +8,7 @@ use super::document::SensorPath;
 use super::evidence::{Candidate, ChosenSensor, SensorVerdict, weigh};
 use super::sensor::Sensor;
 use super::topology::Topology;
-use super::walk::{Chassis, ChassisKind, RedfishSearch, is_missing};
+use super::walk::{Chassis, ChassisKind, RedfishSearch};
 use super::{Error, Fetch, SensorPaths};
 
 /// Temperature, and the sensor from which it was read.
@@ -51,17 +51,14 @@ pub async fn inlet<F: Fetch>(fetch: &F, known: Option<&SensorPath>, wanted: Opti
     let topology = Topology::read(&mut walk).await?;
     match wanted {
         Some(wanted) => read(&named(walk, topology, wanted).await?, None),
-        None => InletSearch { walk, topology, likely: Vec::new() }.run().await,
+        None => InletSearch { walk, topology, likely: Vec::new(), possible: Vec::new() }.run().await,
     }
 }
 
 /// Reads the sensor at this path. None if it does not exist.
 async fn poll<F: Fetch>(fetch: &F, path: &SensorPath) -> Result<Option<Sensor>, Error> {
-    match fetch.get(path.of_resource()).await {
-        Ok(document) => Ok(Sensor::at(&document, path)),
-        Err(error) if is_missing(&error) => Ok(None),
-        Err(error) => Err(error.into()),
-    }
+    let document = RedfishSearch::new(fetch).known(path.of_resource()).await?;
+    Ok(document.and_then(|document| Sensor::at(&document, path)))
 }
 
 fn read(sensor: &Sensor, choice: Option<SensorSearch>) -> Result<Inlet, Error> {
@@ -89,11 +86,7 @@ async fn named<F: Fetch>(
             None => {}
         }
     }
-    Err(match walk.unread {
-        Some(unread) => unread.into(),
-        None if walk.is_cut => Error::TooManyRequests(SensorPaths::default()),
-        None => Error::SensorNotFound,
-    })
+    Err(walk.undecided(Vec::new(), |_| Error::SensorNotFound))
 }
 
 /// Chassis that are searched together.
@@ -126,6 +119,8 @@ struct InletSearch<'a, F> {
     topology: Topology,
     /// Sensors that the user may mean.
     likely: Vec<SensorPath>,
+    /// Sensors of the machine that the user may mean if there is no likely one.
+    possible: Vec<SensorPath>,
 }
 
 impl<F: Fetch> InletSearch<'_, F> {
@@ -133,6 +128,10 @@ impl<F: Fetch> InletSearch<'_, F> {
         let own = self.topology.own(&mut self.walk).await?;
         if self.topology.is_unsure {
             self.ask(&own).await?;
+            if self.walk.unread.is_none() {
+                let others = self.topology.others(&mut self.walk).await?;
+                self.ask(&others).await?;
+            }
             return Err(self.question());
         }
         if let Some(inlet) = self.choose(&own, None).await? {
@@ -147,11 +146,16 @@ impl<F: Fetch> InletSearch<'_, F> {
         let others = self.topology.others(&mut self.walk).await?;
         let (related, others): (Vec<Chassis>, Vec<Chassis>) =
             others.into_iter().partition(|chassis| self.topology.is_related(chassis));
-        // While a part of the machine cannot be read, its sensor may be there.
-        if self.walk.is_complete()
-            && let Some(inlet) = self.choose(&related, None).await?
-        {
-            return Ok(inlet);
+        let (outer, inner): (Vec<Chassis>, Vec<Chassis>) =
+            related.iter().cloned().partition(|chassis| chassis.is_container);
+        let why = "no chassis of the machine itself has an intake sensor";
+        for (group, fallback) in [(inner, None), (outer, Some(why))] {
+            // While a part of the machine cannot be read, its sensor may be there.
+            if self.walk.is_complete()
+                && let Some(inlet) = self.choose(&group, fallback).await?
+            {
+                return Ok(inlet);
+            }
         }
         let fallback = match self.topology.is_linked() {
             true => around,
@@ -159,7 +163,6 @@ impl<F: Fetch> InletSearch<'_, F> {
         };
         let is_whole = !self.topology.is_empty || fallback.len() == 1;
         if self.walk.is_complete() && is_whole {
-            let why = "no chassis of the machine itself has an intake sensor";
             for group in groups(&fallback, self.topology.is_linked()) {
                 if let Some(inlet) = self.choose(group, Some(why)).await? {
                     return Ok(inlet);
@@ -182,6 +185,9 @@ impl<F: Fetch> InletSearch<'_, F> {
             all.extend(chassis.read(&mut self.walk).await?);
         }
         self.likely.extend(all.iter().filter(|one| one.is_likely()).map(|one| one.sensor.path.clone()));
+        if fallback.is_none() {
+            self.possible.extend(all.iter().filter(|one| one.is_possible()).map(|one| one.sensor.path.clone()));
+        }
         // An absent sensor may be that of the machine, if nothing says which chassis is the machine's.
         if !self.topology.is_linked() && all.iter().any(|one| one.is_claimed() && !one.sensor.is_present) {
             return Err(self.question());
@@ -219,14 +225,8 @@ impl<F: Fetch> InletSearch<'_, F> {
 
     /// Why no sensor is chosen.
     fn question(&mut self) -> Error {
-        let mut likely = std::mem::take(&mut self.likely);
-        likely.sort();
-        likely.dedup();
-        match &self.walk.unread {
-            Some(unread) => unread.clone().into(),
-            None if self.walk.is_cut => Error::TooManyRequests(SensorPaths(likely)),
-            None => Error::NoIntake(SensorPaths(likely)),
-        }
+        let (likely, possible) = (std::mem::take(&mut self.likely), std::mem::take(&mut self.possible));
+        self.walk.undecided(if likely.is_empty() { possible } else { likely }, Error::NoIntake)
     }
 }
 

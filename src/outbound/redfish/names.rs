@@ -242,8 +242,7 @@ pub(super) fn is_component(path: &str) -> bool {
     NameMeaning::new(last(path)) == NameMeaning::Component
 }
 
-/// Whether the last segment of a path suggests an intake sensor. Used if a machine has too many sensors to read them
-/// all.
+/// Whether a name, or the last segment of a path, has a word for the intake air.
 pub(super) fn is_hint(path: &str) -> bool {
     words(last(path)).iter().any(|word| INLET.contains(&word.as_str()) || FRONT.contains(&word.as_str()))
 }

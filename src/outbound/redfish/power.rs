@@ -8,7 +8,7 @@
 use super::document::{BmcDocument, BmcObject, SensorPath};
 use super::names::{is_component, is_number, last, words};
 use super::topology::Topology;
-use super::walk::{Chassis, ChassisKind, RedfishSearch, is_missing};
+use super::walk::{Chassis, ChassisKind, RedfishSearch};
 use super::{Error, Fetch, SensorPaths};
 use crate::value::{MOST_NODE_WATTS, is_plain_name};
 
@@ -69,11 +69,17 @@ const COMPONENTS: [&str; 47] = [
     "switch",
 ];
 
+/// Maximum ratio of the power of a machine and the sum of what its supplies draw.
+const MOST_LOSS: f64 = 1.25;
+
+/// Context of the power that all supplies draw, or one of them.
+const SUPPLY: &str = "powersupply";
+
+/// Words in the name of a reading that is the power of a machine.
+const MACHINE: [&str; 5] = ["chassis", "node", "server", "sys", "system"];
+
 /// Contexts of a reading that is the power of the whole chassis.
 const WHOLE: [&str; 5] = ["acinput", "chassis", "powersubsystem", "system", "systemboard"];
-
-/// Chassis that may contain several machines.
-const CONTAINERS: [&str; 9] = ["drawer", "enclosure", "facility", "pod", "rack", "rackgroup", "row", "shelf", "zone"];
 
 /// Power, and where it was read.
 #[derive(Clone, Debug, PartialEq)]
@@ -172,6 +178,30 @@ impl PowerReading {
     }
 }
 
+/// Power that the supplies in a resource Power draw.
+struct SupplyInput {
+    watts: f64,
+    /// Every supply has a reading.
+    is_whole: bool,
+}
+
+impl SupplyInput {
+    fn new(document: &BmcDocument) -> Self {
+        let all = document.object().objects("PowerSupplies");
+        let all: Vec<Option<f64>> = all
+            .into_iter()
+            .filter(|supply| !is_absent(*supply))
+            .map(|supply| supply.number("PowerInputWatts").filter(|watts| *watts >= 0.0))
+            .collect();
+        Self { watts: all.iter().flatten().sum(), is_whole: all.iter().all(Option::is_some) }
+    }
+
+    /// Whether the supplies draw about this power.
+    fn confirms(&self, watts: f64) -> bool {
+        self.watts.max(watts) <= MOST_LOSS * self.watts.min(watts)
+    }
+}
+
 /// Entry of the list PowerControl in a resource Power.
 struct PowerControl {
     reading: PowerReading,
@@ -183,10 +213,15 @@ struct PowerControl {
 
 impl PowerControl {
     /// Parses the entries. `own`: paths of the chassis and its systems. Each entry gets a path by which it is found
-    /// again.
+    /// again. An entry may refer to parts of the system, or have the context of a supply, although it is the whole: it
+    /// is, if the supplies draw as much.
     fn list(document: &BmcDocument, resource: &str, own: &[String]) -> Vec<Self> {
         let all = document.object().objects("PowerControl");
         let name = |object: BmcObject<'_>| object.word("Name").filter(|name| is_plain_name(name));
+        let input = SupplyInput::new(document);
+        let is_part = |path: &String| {
+            own.iter().any(|own| path.strip_prefix(own.as_str()).is_some_and(|rest| rest.starts_with('/')))
+        };
         let parse = |(nth, object): (usize, BmcObject<'_>)| {
             let same = |other: &&BmcObject<'_>| name(**other) == name(object);
             let unique = name(object).filter(|_| all.iter().filter(same).count() == 1);
@@ -194,14 +229,17 @@ impl PowerControl {
             let context = object.text("PhysicalContext").map(|context| context.to_ascii_lowercase());
             let related: Vec<String> = object.objects("RelatedItem").into_iter().filter_map(BmcObject::id).collect();
             let is_own = related.iter().any(|path| own.contains(path));
-            Self {
-                reading: PowerReading::new(SensorPath::member(resource, member), object.number("PowerConsumedWatts")),
-                is_other: object.text("Name").is_some_and(|name| is_of_component(&name))
-                    || context.is_some_and(|context| !WHOLE.contains(&context.as_str()))
-                    || !related.is_empty() && !is_own
-                    || is_absent(object),
-                is_own,
-            }
+            let reading = PowerReading::new(SensorPath::member(resource, member), object.number("PowerConsumedWatts"));
+            let is_confirmed = reading.watts().is_some_and(|watts| input.confirms(watts));
+            let is_elsewhere = context.is_some_and(|context| {
+                let is_supply = context == SUPPLY && is_confirmed && input.is_whole;
+                !is_supply && !WHOLE.contains(&context.as_str())
+            });
+            let title = object.text("Name").unwrap_or_default();
+            let is_by_parts = is_confirmed && is_of_machine(&title) && related.iter().all(is_part);
+            let is_foreign = !related.is_empty() && !is_own && !is_by_parts;
+            let is_component = is_of_component(&title);
+            Self { reading, is_other: is_component || is_elsewhere || is_foreign || is_absent(object), is_own }
         };
         all.iter().copied().enumerate().map(parse).collect()
     }
@@ -233,6 +271,11 @@ fn is_of_component(name: &str) -> bool {
     words(name).iter().any(|word| !is_number(word) && COMPONENTS.contains(&word.as_str()))
 }
 
+/// Whether a name says that it is the power of a machine.
+fn is_of_machine(name: &str) -> bool {
+    words(name).iter().any(|word| MACHINE.contains(&word.as_str()))
+}
+
 /// Whether the last segment of a path suggests a sensor with the power of the whole machine.
 fn is_hint(path: &str) -> bool {
     let words = words(last(path));
@@ -241,11 +284,7 @@ fn is_hint(path: &str) -> bool {
 
 /// Reads what is at this path. None if it does not exist.
 async fn poll<F: Fetch>(walk: &mut RedfishSearch<'_, F>, path: &SensorPath) -> Result<Option<PowerReading>, Error> {
-    let document = match walk.required(path.of_resource()).await {
-        Ok(document) => document,
-        Err(error) if is_missing(&error) => return Ok(None),
-        Err(error) => return Err(error.into()),
-    };
+    let Some(document) = walk.known(path.of_resource()).await? else { return Ok(None) };
     let object = document.object();
     if object.has("PowerControl") {
         return Ok(PowerControl::named(&document, path));
@@ -313,6 +352,7 @@ impl<F: Fetch> PowerSearch<'_, F> {
     async fn run(mut self) -> Result<MachinePower, Error> {
         let (own, is_attributed) = self.own().await?;
         if self.topology.is_unsure || self.walk.unread.is_some() {
+            self.look_around().await?;
             return Err(self.question());
         }
         let mut found = Vec::new();
@@ -330,6 +370,9 @@ impl<F: Fetch> PowerSearch<'_, F> {
         match found.len() {
             0 => {
                 self.hint(&own).await?;
+                if self.likely.is_empty() {
+                    self.look_around().await?;
+                }
                 Err(self.question())
             }
             1 => found.remove(0).power(),
@@ -353,21 +396,23 @@ impl<F: Fetch> PowerSearch<'_, F> {
             }
         }
         own.retain(|chassis| chassis.kind != ChassisKind::Part);
+        if own.is_empty() && !self.topology.is_shared() {
+            // The system refers to its components only.
+            self.topology.others(&mut self.walk).await?;
+            own = self.topology.known().iter().filter(|one| self.topology.is_related(one)).cloned().collect();
+        }
         Ok((own, is_attributed))
     }
 
     /// Whether the chassis contains no other machine.
     fn is_alone(&self, chassis: &Chassis) -> bool {
         let others = chassis.systems.iter().filter(|path| !is_component(path) && !self.topology.has_system(path));
-        others.count() == 0 && !CONTAINERS.contains(&chassis.type_.as_str())
+        others.count() == 0 && !chassis.is_container
     }
 
     /// Readings of the power of one chassis. Several cannot be told apart.
     async fn of_chassis(&mut self, chassis: &Chassis) -> Result<Vec<PowerReading>, Error> {
-        let environment = match &chassis.environment {
-            Some(path) => self.walk.linked(path).await?.and_then(|document| PowerReading::environment(&document, path)),
-            None => None,
-        };
+        let environment = self.environment(chassis).await?;
         let controls = match &chassis.power {
             Some(path) => {
                 let own: Vec<String> = self.topology.system_paths().chain([chassis.path.clone()]).collect();
@@ -396,6 +441,19 @@ impl<F: Fetch> PowerSearch<'_, F> {
         Ok(supplies.or(environment).map_or(controls, |reading| vec![reading]))
     }
 
+    /// Reading in the EnvironmentMetrics of a chassis, unless its source is the sensor of a component.
+    async fn environment(&mut self, chassis: &Chassis) -> Result<Option<PowerReading>, Error> {
+        let Some(path) = &chassis.environment else { return Ok(None) };
+        let Some(document) = self.walk.linked(path).await? else { return Ok(None) };
+        let reading = PowerReading::environment(&document, path);
+        let source = document.object().object("PowerWatts").and_then(|watts| watts.text("DataSourceUri"));
+        if source.is_some_and(|source| is_of_component(last(&source))) {
+            self.likely.extend(reading.map(|reading| reading.path));
+            return Ok(None);
+        }
+        Ok(reading)
+    }
+
     /// Input power of the supplies of a chassis. Supplies of a blade or sled are outside of it.
     async fn supplies(&mut self, chassis: &Chassis) -> Result<Option<PowerReading>, Error> {
         let Some(path) = chassis.power_subsystem.as_ref().filter(|_| chassis.kind == ChassisKind::Machine) else {
@@ -411,6 +469,22 @@ impl<F: Fetch> PowerSearch<'_, F> {
         Ok(reading)
     }
 
+    /// Adds readings of chassis that are not those of the machine for certain.
+    async fn look_around(&mut self) -> Result<(), Error> {
+        if self.walk.unread.is_none() {
+            self.topology.others(&mut self.walk).await?;
+        }
+        let all: Vec<Chassis> = self.topology.known().to_vec();
+        for chassis in all.iter().filter(|chassis| chassis.kind != ChassisKind::Part) {
+            // What could not be read is the answer then.
+            if self.walk.unread.is_some() {
+                break;
+            }
+            self.of_chassis(chassis).await?;
+        }
+        Ok(())
+    }
+
     /// Adds sensors whose names suggest the power of the machine.
     async fn hint(&mut self, own: &[Chassis]) -> Result<(), Error> {
         for path in own.iter().filter_map(|chassis| chassis.sensors.as_ref()) {
@@ -422,14 +496,7 @@ impl<F: Fetch> PowerSearch<'_, F> {
 
     /// Why no reading is chosen.
     fn question(&mut self) -> Error {
-        let mut likely = std::mem::take(&mut self.likely);
-        likely.sort();
-        likely.dedup();
-        match &self.walk.unread {
-            Some(unread) => unread.clone().into(),
-            None if self.walk.is_cut => Error::TooManyRequests(SensorPaths(likely)),
-            None => Error::NoPower(SensorPaths(likely)),
-        }
+        self.walk.undecided(std::mem::take(&mut self.likely), Error::NoPower)
     }
 }
 

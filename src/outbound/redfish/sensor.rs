@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::Error;
 use super::document::{BmcDocument, BmcObject, SensorPath};
-use super::names::{NameMeaning, words};
+use super::names::{NameMeaning, is_hint, words};
 use crate::value::is_plain_name;
 
 /// Range of air temperatures in degrees Celsius.
@@ -17,6 +17,9 @@ const NAME: usize = 256;
 /// Properties that list temperatures: of the resource Thermal, and of ThermalMetrics.
 const TEMPERATURES: &str = "Temperatures";
 const READINGS: &str = "TemperatureReadingsCelsius";
+
+/// Properties with the reading; the last one is that of HPE iLO 4.
+const READING: [&str; 3] = ["Reading", "ReadingCelsius", "CurrentReading"];
 
 /// Contexts of components, and of places that the intake air does not reach first. Vendors use the others for any
 /// place of a machine.
@@ -117,7 +120,7 @@ impl Sensor {
             ids: ids.filter(|id| id.len() <= NAME).collect(),
             mark: if context == "intake" { Mark::Intake } else { Mark::None },
             context: if is_component { SensorContext::Component } else { SensorContext::Other },
-            critical: critical(object),
+            critical: unit(object).and_then(|celsius| critical(object, celsius)),
             is_present: !is_off && object.value("Enabled") != Some("false"),
             measure: measure(object),
         }
@@ -207,6 +210,11 @@ impl Sensor {
         }
     }
 
+    /// Whether its name has a word for the intake air beside unknown ones.
+    pub(super) fn names_a_place(&self) -> bool {
+        is_hint(&self.name)
+    }
+
     /// Whether both are the same sensor in different lists of a chassis.
     pub(super) fn repeats(&self, other: &Self) -> bool {
         let own = words(&self.name);
@@ -252,12 +260,12 @@ fn same(one: &str, other: &str) -> bool {
 }
 
 /// Upper critical threshold, otherwise the upper fatal one. Zero means that there is none.
-fn critical(object: BmcObject<'_>) -> Option<f64> {
+fn critical(object: BmcObject<'_>, celsius: fn(f64) -> f64) -> Option<f64> {
     let thresholds = object.object("Thresholds");
     let threshold = |level: &str| {
         let listed = thresholds.and_then(|thresholds| thresholds.object(&format!("Upper{level}"))?.number("Reading"));
         let listed = listed.or_else(|| object.number(&format!("UpperThreshold{level}")));
-        listed.filter(|threshold| *threshold > 0.0)
+        listed.filter(|threshold| *threshold > 0.0).map(celsius)
     };
     threshold("Critical").or_else(|| threshold("Fatal"))
 }
@@ -276,19 +284,27 @@ fn measure(object: BmcObject<'_>) -> SensorReading {
     if differs("ReadingType", "Temperature") || differs("ReadingBasis", "Zero") {
         return SensorReading::NoTemperature;
     }
-    let Some(name) = ["Reading", "ReadingCelsius"].into_iter().find(|name| object.value(name).is_some()) else {
-        return SensorReading::Silent;
-    };
-    let unit = object.text("ReadingUnits").filter(|_| name == "Reading");
-    let Some(reading) = object.number(name) else { return SensorReading::Silent };
+    let reading = READING.into_iter().find(|name| object.value(name).is_some()).and_then(|name| object.number(name));
+    // Many BMCs report 0 for a sensor that is absent or off, whatever its state says.
+    let Some(reading) = reading.filter(|reading| *reading != 0.0) else { return SensorReading::Silent };
     if is_outside(object, reading) {
         return SensorReading::Outside;
     }
-    match unit.map(|unit| unit.trim().to_ascii_lowercase()).as_deref() {
-        None | Some("cel" | "celsius" | "c" | "degc" | "\u{b0}c") => SensorReading::Celsius(reading),
-        Some("[degf]") => SensorReading::Celsius((reading - 32.0) / 1.8),
-        Some("k") => SensorReading::Celsius(reading - 273.15),
-        Some(_) if object.text("ReadingType").is_some() => SensorReading::OtherUnit,
-        Some(_) => SensorReading::NoTemperature,
+    match unit(object) {
+        Some(celsius) => SensorReading::Celsius(celsius(reading)),
+        None if object.text("ReadingType").is_some() => SensorReading::OtherUnit,
+        None => SensorReading::NoTemperature,
+    }
+}
+
+/// Conversion of the unit of a sensor to degrees Celsius. None if the unit is unknown.
+fn unit(object: BmcObject<'_>) -> Option<fn(f64) -> f64> {
+    // An entry of Thermal has no unit, except with older firmware of HPE.
+    let property = if object.value("Reading").is_some() { "ReadingUnits" } else { "Units" };
+    match object.text(property).map(|unit| unit.trim().to_ascii_lowercase()).as_deref() {
+        None | Some("cel" | "celsius" | "c" | "degc" | "\u{b0}c") => Some(|celsius| celsius),
+        Some("[degf]") => Some(|fahrenheit| (fahrenheit - 32.0) / 1.8),
+        Some("k") => Some(|kelvin| kelvin - 273.15),
+        Some(_) => None,
     }
 }

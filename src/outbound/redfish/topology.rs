@@ -51,7 +51,7 @@ impl Topology {
         let Some(systems) = systems else { return Ok(topology) };
         let mut members = walk.members(&systems).await?;
         topology.is_empty = members.is_empty();
-        topology.is_unsure = walk.unread.is_some();
+        topology.is_unsure = walk.unread.is_some() || walk.is_missing;
         if members.iter().any(|path| !is_component(path)) {
             members.retain(|path| !is_component(path));
         }
@@ -129,10 +129,15 @@ impl Topology {
         self.chassis(walk, paths).await
     }
 
-    /// Whether the chassis is a part of the only machine, although its system does not refer to it.
+    /// Whether the chassis is or contains a part of the only machine, although its system does not refer to it.
     pub(super) fn is_related(&self, chassis: &Chassis) -> bool {
         let is_in = |system: &ComputerSystem| chassis.systems.contains(&system.path);
-        chassis.kind == ChassisKind::Machine && !self.is_shared() && self.systems.iter().any(is_in)
+        chassis.kind != ChassisKind::Part && !self.is_shared() && self.systems.iter().any(is_in)
+    }
+
+    /// All chassis that were read.
+    pub(super) fn known(&self) -> &[Chassis] {
+        &self.read
     }
 
     /// Whether this is the path of one of the systems.

@@ -1,11 +1,13 @@
 //! Bounded number of requests for one search: members of collections, and the links and sensors of a chassis. Records
 //! what could not be read.
 
+use std::collections::BTreeSet;
+
 use super::document::{BmcDocument, BmcObject, SensorPath, is_page};
 use super::evidence::Candidate;
 use super::names::{NameMeaning, is_component, is_hint};
 use super::sensor::{Mark, Sensor};
-use super::{Error, Fetch};
+use super::{Error, Fetch, SensorPaths};
 use crate as clients;
 
 /// Maximum number of requests of one search.
@@ -77,10 +79,26 @@ impl<'a, F: Fetch> RedfishSearch<'a, F> {
         }
     }
 
-    /// Reads a document without which nothing can be read.
-    pub(super) async fn required(&mut self, path: &str) -> Result<BmcDocument, clients::Error> {
+    /// Reads the document of a known sensor. None if it does not exist.
+    pub(super) async fn known(&mut self, path: &str) -> Result<Option<BmcDocument>, Error> {
         self.left = self.left.saturating_sub(1);
-        self.fetch.get(path).await
+        match self.fetch.get(path).await {
+            Ok(document) => Ok(Some(document)),
+            Err(error) if is_missing(&error) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Why a search chose no sensor: what could not be read, otherwise what its bounds left out, otherwise this
+    /// question. `likely`: sensors that the user may mean.
+    pub(super) fn undecided(&self, mut likely: Vec<SensorPath>, question: fn(SensorPaths) -> Error) -> Error {
+        likely.sort();
+        likely.dedup();
+        match &self.unread {
+            Some(unread) => unread.clone().into(),
+            None if self.is_cut => Error::TooManyRequests(SensorPaths(likely)),
+            None => question(SensorPaths(likely)),
+        }
     }
 
     /// Reads the service root. None if it does not exist.
@@ -96,9 +114,12 @@ impl<'a, F: Fetch> RedfishSearch<'a, F> {
         Ok(root)
     }
 
-    /// Reads the paths of the members of a collection.
+    /// Reads the paths of the members of a collection. Services that ignore the query of a page repeat members.
     pub(super) async fn members(&mut self, collection: &str) -> Result<Vec<String>, Error> {
-        self.collect(collection.to_owned(), |member| member.id()).await
+        let all = self.collect(collection.to_owned(), |member| Some(member.id())).await?;
+        self.is_missing |= all.iter().any(Option::is_none);
+        let mut known = BTreeSet::new();
+        Ok(all.into_iter().flatten().filter(|path| known.insert(path.clone())).collect())
     }
 
     /// Reads the sensors of a collection. `wanted`: Name or Id of a single sensor to search.
@@ -106,8 +127,10 @@ impl<'a, F: Fetch> RedfishSearch<'a, F> {
         if let Some(query) = self.expansion {
             // Services that ignore the query return references, which do not parse as sensors, and some answer errors.
             let (unread, is_missing) = (self.unread.clone(), self.is_missing);
-            let sensors = self.collect(format!("{collection}{query}"), Sensor::resource).await?;
+            let mut sensors = self.collect(format!("{collection}{query}"), Sensor::resource).await?;
             if !sensors.is_empty() {
+                let mut known = BTreeSet::new();
+                sensors.retain(|sensor| known.insert(sensor.path.clone()));
                 return Ok(sensors);
             }
             (self.unread, self.is_missing) = (unread, is_missing);
@@ -144,6 +167,8 @@ impl<'a, F: Fetch> RedfishSearch<'a, F> {
         for _ in 0..PAGES {
             let Some(path) = next.take() else { break };
             let Some(page) = self.linked(&path).await? else { break };
+            // While a service starts, its collections may have no members yet.
+            self.is_missing |= !page.object().has_objects("Members");
             found.extend(page.object().objects("Members").into_iter().filter_map(read));
             let named = page.object().text("Members@odata.nextLink");
             self.is_missing |= named.as_deref().is_some_and(|next| !is_page(next));
@@ -175,6 +200,9 @@ const PARTS: [&str; 7] = ["Card", "Cartridge", "Component", "Expansion", "IPBase
 const OTHERS: [&str; 11] =
     ["Blade", "Cell", "Drawer", "Facility", "Pod", "Rack", "RackGroup", "Row", "Shelf", "Sled", "Zone"];
 
+/// Chassis types that may contain several machines.
+const CONTAINERS: [&str; 9] = ["drawer", "enclosure", "facility", "pod", "rack", "rackgroup", "row", "shelf", "zone"];
+
 /// Role of a chassis, as far as its type and its path say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ChassisKind {
@@ -194,8 +222,8 @@ pub(super) struct Chassis {
     pub contained_by: Vec<String>,
     /// Systems in the chassis.
     pub systems: Vec<String>,
-    /// Type in lower case.
-    pub type_: String,
+    /// Its type may contain several machines.
+    pub is_container: bool,
     thermal_subsystem: Option<String>,
     pub sensors: Option<String>,
     thermal: Option<String>,
@@ -227,7 +255,7 @@ impl Chassis {
             environment: object.link("EnvironmentMetrics"),
             power: object.link("Power"),
             power_subsystem: object.link("PowerSubsystem"),
-            type_: type_.to_ascii_lowercase(),
+            is_container: CONTAINERS.contains(&type_.to_ascii_lowercase().as_str()),
         }
     }
 

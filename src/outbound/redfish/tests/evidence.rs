@@ -9,7 +9,7 @@ use proptest::sample::select;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use super::{Tree, id, members, sensor, temperature};
+use super::{Error, Tree, id, members, sensor, temperature};
 
 /// Temperature of the intake air, and of everything else.
 const AIR: i32 = 21;
@@ -75,7 +75,8 @@ async fn an_unreadable_machine_is_not_read_elsewhere(
 #[case::threshold_only(json!([{"Name": "TR1", "ReadingCelsius": AIR, "UpperThresholdCritical": 42}]),
     "such as /redfish/v1/Chassis/1/Thermal#TR1")]
 #[case::warm_threshold(json!([{"Name": "T1", "PhysicalContext": "Intake", "ReadingCelsius": 37, "UpperThresholdCritical": 95},
-    temperature("T2", 30)]), "name one in sensor")]
+    temperature("T2", 30)]),
+    "such as /redfish/v1/Chassis/1/Thermal#T1, /redfish/v1/Chassis/1/Thermal#T2")]
 #[tokio::test]
 async fn one_weak_witness_is_a_question(#[case] temperatures: Value, #[case] end: &str) {
     let words = words(&Tree::new().thermal("1", temperatures)).await;
@@ -325,6 +326,28 @@ const INLETS: [&str; 14] = [
     "",
 ];
 
+/// Form of a reading.
+#[derive(Clone, Copy, Debug)]
+enum Form {
+    Number,
+    Text,
+    Fahrenheit,
+    Kelvin,
+}
+
+/// How a service returns the sensors of the machine.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Listed {
+    Plainly,
+    /// One member on the first page, the others on the second.
+    OnPages,
+    /// Each page has all members.
+    Repeatedly,
+    Expanded,
+    /// The collection has no members yet.
+    NotYet,
+}
+
 /// One sensor of a generated machine.
 #[derive(Clone, Debug)]
 struct Made {
@@ -333,22 +356,70 @@ struct Made {
     limit: Option<i32>,
     is_absent: bool,
     in_thermal: bool,
+    form: Form,
     /// Status with which its resource answers instead.
     fails: Option<u16>,
+}
+
+impl Made {
+    /// Path by which a question names the sensor.
+    fn path(&self, nth: usize) -> String {
+        match (self.in_thermal, self.name) {
+            (false, _) => format!("/redfish/v1/Chassis/1/Sensors/{nth}"),
+            (true, "") => format!("/redfish/v1/Chassis/1/Thermal#{nth}"),
+            (true, name) => format!("/redfish/v1/Chassis/1/Thermal#{name}"),
+        }
+    }
+
+    /// Whether a question must name it: it can be read, its name or its mark speaks for it, and no mark against it.
+    fn is_nameable(&self, lists_fail: [Option<u16>; 2], listed: Listed) -> bool {
+        let is_listed =
+            if self.in_thermal { lists_fail[1].is_none() } else { lists_fail[0].is_none() && listed != Listed::NotYet };
+        let is_component = ["CPU", "PowerSupply", "Exhaust"].contains(&self.context);
+        let speaks = !["T1", ""].contains(&self.name) || self.context == "Intake";
+        is_listed && !self.is_absent && !is_component && speaks && (self.in_thermal || self.fails.is_none())
+    }
 }
 
 fn made(names: &'static [&'static str], limits: &'static [Option<i32>]) -> impl Strategy<Value = Made> {
     let contexts = &["", "SystemBoard", "Intake", "Intake", "CPU", "PowerSupply", "Exhaust"][..];
     let fails = &[None, None, None, None, Some(404), Some(500)][..];
-    let choose = (select(names), select(contexts), select(limits), any::<[bool; 3]>(), select(fails));
-    choose.prop_map(|(name, context, limit, [absent, absent_too, in_thermal], fails)| Made {
+    let forms = &[Form::Number, Form::Text, Form::Fahrenheit, Form::Kelvin][..];
+    let choose = (select(names), select(contexts), select(limits), any::<[bool; 3]>(), select(fails), select(forms));
+    choose.prop_map(|(name, context, limit, [absent, absent_too, in_thermal], fails, form)| Made {
         name,
         context,
         limit,
         is_absent: absent && absent_too,
         in_thermal,
+        form,
         fails,
     })
+}
+
+/// Adds how the service lists the sensors of the machine.
+fn list(mut tree: Tree, listed: Listed) -> Tree {
+    const SENSORS: &str = "/redfish/v1/Chassis/1/Sensors";
+    let all = tree.documents[SENSORS]["Members"].as_array().unwrap().clone();
+    let next = format!("{SENSORS}?$skip=1");
+    let first = |members: &[Value]| json!({"Members": members, "Members@odata.nextLink": next});
+    match listed {
+        Listed::Plainly => tree,
+        Listed::NotYet => tree.with(SENSORS, json!({})),
+        Listed::OnPages if all.is_empty() => tree,
+        Listed::OnPages => tree.with(SENSORS, first(&all[..1])).with(&next, json!({"Members": all[1..]})),
+        Listed::Repeatedly => tree.with(SENSORS, first(&all)).with(&next, first(&all)),
+        Listed::Expanded => {
+            let expand = json!({"ProtocolFeaturesSupported": {"ExpandQuery": {"NoLinks": true}}});
+            let query = format!("{SENSORS}?$expand=.($levels=1)");
+            let read = |member: &Value| tree.documents[member["@odata.id"].as_str().unwrap()].clone();
+            let expanded = json!({"Members": all.iter().map(read).collect::<Vec<_>>()});
+            if let Some(error) = tree.errors.get(SENSORS).cloned() {
+                tree.errors.insert(query.clone(), error);
+            }
+            tree.and("/redfish/v1", expand).with(&query, expanded)
+        }
+    }
 }
 
 /// Adds these sensors to a chassis, each with this reading.
@@ -358,14 +429,29 @@ fn add(mut tree: Tree, chassis: &str, all: &[(Made, i32)], lists_fail: [Option<u
     for ((made, celsius), id) in all.iter().zip(&ids) {
         let state = if made.is_absent { "Absent" } else { "Enabled" };
         let status = json!({"Status": {"State": state}, "PhysicalContext": made.context});
+        let text = json!(format!(" {celsius}.0"));
         if made.in_thermal {
+            let reading = if matches!(made.form, Form::Text) { text } else { json!(celsius) };
             let known =
-                with(temperature(made.name, *celsius), json!({"MemberId": id, "UpperThresholdCritical": made.limit}));
+                with(temperature(made.name, reading), json!({"MemberId": id, "UpperThresholdCritical": made.limit}));
             temperatures.push(with(known, status));
             continue;
         }
-        let known = with(sensor(made.name, made.context, *celsius), status);
-        sensors.push((id.as_str(), made.limit.map_or_else(|| known.clone(), |limit| critical(known.clone(), limit))));
+        let convert = |celsius: i32| match made.form {
+            Form::Number | Form::Text => f64::from(celsius),
+            Form::Fahrenheit => f64::from(celsius) * 1.8 + 32.0,
+            Form::Kelvin => f64::from(celsius) + 273.15,
+        };
+        let (unit, reading) = match made.form {
+            Form::Number => ("Cel", json!(celsius)),
+            Form::Text => ("Cel", text),
+            Form::Fahrenheit => ("[degF]", json!(convert(*celsius))),
+            Form::Kelvin => ("K", json!(convert(*celsius))),
+        };
+        let known = with(sensor(made.name, made.context, reading), json!({"ReadingUnits": unit}));
+        let limit = made.limit.map(|limit| if limit == 0 { 0.0 } else { convert(limit) });
+        let limit = limit.map_or(json!({}), |limit| json!({"Thresholds": {"UpperCritical": {"Reading": limit}}}));
+        sensors.push((id.as_str(), with(with(known, status), limit)));
         fails.extend(made.fails.map(|status| (format!("/redfish/v1/Chassis/{chassis}/Sensors/{id}"), status)));
     }
     tree = tree.sensors(chassis, &sensors).thermal(chassis, json!(temperatures));
@@ -377,19 +463,26 @@ fn add(mut tree: Tree, chassis: &str, all: &[(Made, i32)], lists_fail: [Option<u
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1000, ..ProptestConfig::default() })]
 
-    /// A machine with at most one sensor in the intake air, warm components with misleading names and marks, and
-    /// another chassis. Whatever cannot be read, no other sensor is read for it.
+    /// A machine with at most one sensor in the intake air, components with misleading names, marks and readings, and
+    /// another chassis. Whatever cannot be read, no other sensor is read for it; and if nothing is read, the question
+    /// contains the path of the sensor, which is the answer.
     #[test]
     fn no_tree_is_read_wrongly(
         inlet in prop::option::of(made(&INLETS, &[None, Some(0), Some(38), Some(42), Some(47)])),
-        components in prop::collection::vec(made(&TRAPS, &[None, None, Some(0), Some(60), Some(85), Some(105)]), 2..6),
+        components in prop::collection::vec(
+            (made(&TRAPS, &[None, None, Some(0), Some(60), Some(85), Some(105)]), select(&[OTHER, OTHER, 0, 255][..])),
+            2..6,
+        ),
         beside in prop::option::of(made(&INLETS, &[None, Some(42)])),
         type_ in select(&["Card", "Sled", "Shelf", "StorageEnclosure", "RackMount", "Enclosure", "Module", ""][..]),
         lists_fail in [select(&FAILURES[..]), select(&FAILURES[..])],
         marks_all in any::<bool>(),
         is_summary in any::<bool>(),
+        listed in select(
+            &[Listed::Plainly, Listed::OnPages, Listed::Repeatedly, Listed::Expanded, Listed::NotYet][..]
+        ),
     ) {
-        let mut own: Vec<(Made, i32)> = components.into_iter().map(|made| (made, OTHER)).collect();
+        let mut own = components;
         own.extend(inlet.into_iter().map(|made| (made, AIR)));
         // Two sensors of one name in both lists of a chassis would be one sensor.
         let mut names = BTreeSet::new();
@@ -397,7 +490,7 @@ proptest! {
         prop_assume!(own.len() > 1);
         for (made, celsius) in &mut own {
             // A wrong mark, without any sign that it is wrong, could be found by nobody.
-            let is_neutral = *celsius == OTHER && ["System Temp", "T1", "Zone 4", ""].contains(&made.name);
+            let is_neutral = *celsius != AIR && ["System Temp", "T1", "Zone 4", ""].contains(&made.name);
             match (marks_all, made.context) {
                 (true, _) => made.context = "Intake",
                 (false, "Intake") if is_neutral => made.context = "SystemBoard",
@@ -412,8 +505,25 @@ proptest! {
             let source = format!("/redfish/v1/Chassis/1/Sensors/{nth}");
             tree = tree.summary(json!({"Reading": AIR, "DataSourceUri": source}));
         }
+        let tree = list(tree, listed);
+        let is_near = |celsius: f64| (celsius - f64::from(AIR)).abs() < 1e-6;
         let run = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        let read = run.block_on(tree.find(None));
-        prop_assert!(!matches!(read, Ok((celsius, _)) if celsius != f64::from(AIR)), "{:?}", read);
+        let question = match run.block_on(tree.find(None)) {
+            Ok((celsius, path)) => {
+                prop_assert!(is_near(celsius), "{} of {}", celsius, path);
+                return Ok(());
+            }
+            Err(Error::Request(_)) => return Ok(()),
+            Err(question) => question,
+        };
+        let no_reading = matches!(question, Error::NoReading(_) | Error::OutOfRange(_) | Error::OutsideRange(_));
+        prop_assert!(!no_reading, "a sensor without a reading was chosen: {}", question);
+        let air = own.iter().enumerate().find(|(_, (made, celsius))| *celsius == AIR && made.is_nameable(lists_fail, listed));
+        if let Some((nth, (made, _))) = air {
+            let path = made.path(nth);
+            prop_assert!(question.to_string().contains(&path), "{} not in: {}", path, question);
+            let copied = run.block_on(tree.find(Some(&path)));
+            prop_assert!(matches!(copied, Ok((celsius, _)) if is_near(celsius)), "{:?}", copied);
+        }
     }
 }

@@ -3,6 +3,7 @@
 
 mod evidence;
 mod power;
+mod shapes;
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;

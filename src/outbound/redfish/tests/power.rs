@@ -221,6 +221,74 @@ async fn what_cannot_be_read_for_a_moment_is_not_replaced() {
     assert_eq!(tree.power(None).await.unwrap().0, 250.0);
 }
 
+/// Entries that only the input of the supplies confirms: of Supermicro, which refer to processors, and of Cisco, which
+/// have the context of a supply.
+#[rstest]
+#[case::supermicro(json!({"Name": "System Power Control", "PowerConsumedWatts": 2161,
+    "RelatedItem": [id("/redfish/v1/Systems/1/Processors/1"), id("/redfish/v1/Systems/1/Processors/2")]}),
+    json!([361, 363, 363, 342, 368, null, 367]), true)]
+#[case::cisco(json!({"PhysicalContext": "PowerSupply", "PowerConsumedWatts": 252}), json!([126, 136]), true)]
+#[case::one_of_two_supplies(json!({"PhysicalContext": "PowerSupply", "PowerConsumedWatts": 126}), json!([126, 136]), false)]
+#[case::node_of_several(json!({"PhysicalContext": "PowerSupply", "PowerConsumedWatts": 300}), json!([600, 650]), false)]
+#[case::unnamed_parts(json!({"Name": "Power", "PowerConsumedWatts": 250, "RelatedItem": [id("/redfish/v1/Systems/1/Processors/1")]}),
+    json!([260]), false)]
+#[case::no_input(json!({"PhysicalContext": "PowerSupply", "PowerConsumedWatts": 252}), json!([null, null]), false)]
+#[case::processors(json!({"Name": "CPU Power", "PowerConsumedWatts": 252}), json!([252]), false)]
+#[case::other_machine(json!({"PowerConsumedWatts": 252, "RelatedItem": [id("/redfish/v1/Systems/2")]}), json!([252]), false)]
+#[case::similar_path(json!({"PowerConsumedWatts": 252, "RelatedItem": [id("/redfish/v1/Systems/10/Processors/1")]}), json!([252]), false)]
+#[tokio::test]
+async fn the_supplies_confirm_an_entry(#[case] control: Value, #[case] inputs: Value, #[case] is_read: bool) {
+    let inputs = inputs.as_array().unwrap().iter();
+    let supplies: Vec<Value> = inputs.map(|watts| json!({"Name": "PSU", "PowerInputWatts": watts})).collect();
+    let power = format!("{CHASSIS}/Power");
+    let tree = Tree::new().controls("1", json!([control])).and(&power, json!({"PowerSupplies": supplies}));
+    match tree.power(None).await {
+        Ok((watts, _)) => assert!(is_read && Some(watts) == control["PowerConsumedWatts"].as_f64(), "{watts}"),
+        Err(error) => assert!(!is_read && error.to_string().contains(&power), "{error}"),
+    }
+}
+
+/// Shapes of chassis whose reading is named and not read, or read: the type, whether it refers to the system, and
+/// whether the system refers to a component instead.
+#[rstest]
+#[case::ucs_x("Blade", true, false, true)]
+#[case::tray_of_a_rack("Shelf", true, true, false)]
+#[case::enclosure("Enclosure", false, false, false)]
+#[case::component_only("RackMount", true, true, true)]
+#[tokio::test]
+async fn a_question_names_readings_of_other_chassis(
+    #[case] type_: &str,
+    #[case] refers: bool,
+    #[case] has_component: bool,
+    #[case] is_read: bool,
+) {
+    let links = json!({"ComputerSystems": if refers { json!([id("/redfish/v1/Systems/1")]) } else { json!([]) }});
+    let own = if has_component { json!([id("/redfish/v1/Chassis/BMC_0")]) } else { json!([]) };
+    let tree = Tree::new()
+        .with("/redfish/v1/Systems/1", json!({"Links": {"Chassis": own}}))
+        .with("/redfish/v1/Chassis/BMC_0", json!({"ChassisType": "Component"}))
+        .with("/redfish/v1/Chassis", members(&["/redfish/v1/Chassis/BMC_0", "/redfish/v1/Chassis/1"]))
+        .and(CHASSIS, json!({"ChassisType": type_, "Links": links}))
+        .environment("1", json!({"Reading": 1073, "DataSourceUri": format!("{CHASSIS}/Sensors/TotalHSC_Power_0")}));
+    match tree.power(None).await {
+        Ok(found) => assert!(is_read && found == (1073.0, ENVIRONMENT.to_owned()), "{found:?}"),
+        Err(error) => assert!(!is_read && error.to_string().ends_with(ENVIRONMENT), "{error}"),
+    }
+}
+
+#[rstest]
+#[case("PSU1_Input_Power")]
+#[case("CPU1Power")]
+#[case("HGX_GPU_0_Power_0")]
+#[tokio::test]
+async fn a_reading_whose_source_is_a_component_is_a_question(#[case] source: &str) {
+    let watts = json!({"Reading": 90, "DataSourceUri": format!("{CHASSIS}/Sensors/{source}")});
+    let error = Tree::new().environment("1", watts.clone()).power(None).await.unwrap_err().to_string();
+    assert!(error.ends_with(ENVIRONMENT), "{error}");
+    let tree = Tree::new().environment("1", watts).controls("1", json!([system()]));
+    assert_eq!(tree.power(None).await.unwrap().0, 250.0);
+}
+
 /// Entries of PowerControl that are not the power of the machine, and a machine's own.
 fn entries() -> impl Strategy<Value = Vec<Value>> {
     let parts = ["CPU Power", "Memory Power", "GPU 1", "PSU1", "Fans", "CPU Sub-system Power", "NVMe", "PCIe Slot 3"];
@@ -228,7 +296,11 @@ fn entries() -> impl Strategy<Value = Vec<Value>> {
     let other = (1..9000_i32).prop_map(
         |watts| json!({"Name": "Power", "PowerConsumedWatts": watts, "RelatedItem": [id("/redfish/v1/Systems/9")]}),
     );
-    prop::collection::vec(prop_oneof![part, other], 0..4)
+    let supply = (1..200_i32).prop_map(|watts| json!({"PhysicalContext": "PowerSupply", "PowerConsumedWatts": watts}));
+    let processors = (1..400_i32).prop_map(|watts| {
+        json!({"Name": "Power", "PowerConsumedWatts": watts, "RelatedItem": [id("/redfish/v1/Systems/1/Processors/1")]})
+    });
+    prop::collection::vec(prop_oneof![part, other, supply, processors], 0..4)
 }
 
 /// Reading of the machine itself: as it is, missing, or nonsense of firmware.
@@ -249,6 +321,8 @@ proptest! {
         mut entries in entries(),
         place in any::<prop::sample::Index>(),
         supplies in prop::option::of(prop::collection::vec(prop::option::weighted(0.8, Just(())), 1..4)),
+        input in prop::option::of(prop::collection::vec(prop::option::weighted(0.8, Just(WATTS / 2)), 2)),
+        source in prop::sample::select(&["Total", "PSU1_Power", "CPU1Power"][..]),
         enclosure in prop::option::of(reading(4000)),
         fails in prop::collection::vec(prop::sample::select(&[
             "/redfish/v1/Systems", "/redfish/v1/Systems/1", "/redfish/v1/Chassis", "/redfish/v1/Chassis/1",
@@ -257,14 +331,19 @@ proptest! {
         status in prop::sample::select(&[404_u16, 500, 503][..]),
     ) {
         let mut tree = Tree::new().and(CHASSIS, json!({"Links": {"ContainedBy": id("/redfish/v1/Chassis/2")}}));
+        let is_readable = [&environment, &own].iter().any(|one| one.as_ref().is_some_and(|one| *one == json!(WATTS)));
         if let Some(reading) = environment {
-            tree = tree.environment("1", json!({"Reading": reading}));
+            let reading = if source == "Total" || reading != json!(WATTS) { reading } else { json!(WATTS / 3) };
+            let source = format!("{CHASSIS}/Sensors/{source}");
+            tree = tree.environment("1", json!({"Reading": reading, "DataSourceUri": source}));
         }
         if let Some(reading) = own {
             entries.insert(place.index(entries.len() + 1), control(names, reading));
         }
         if !entries.is_empty() {
-            tree = tree.controls("1", json!(entries));
+            let input: Vec<Value> =
+                input.into_iter().flatten().map(|watts| json!({"PowerInputWatts": watts})).collect();
+            tree = tree.controls("1", json!(entries)).and("/redfish/v1/Chassis/1/Power", json!({"PowerSupplies": input}));
         }
         if let Some(supplies) = supplies {
             // The parts sum up to the whole, unless one of them has no reading.
@@ -278,12 +357,17 @@ proptest! {
         if let Some(reading) = enclosure {
             tree = tree.environment("2", json!({"Reading": reading})).controls("2", json!([control("Power", reading)]));
         }
+        let is_whole = fails.is_empty();
         for path in fails {
             tree = tree.fails(path, status);
         }
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        if let Ok((watts, _)) = runtime.block_on(tree.power(None)) {
-            prop_assert_eq!(watts, f64::from(WATTS));
+        match runtime.block_on(tree.power(None)) {
+            Ok((watts, _)) => prop_assert_eq!(watts, f64::from(WATTS)),
+            Err(error) if is_whole && is_readable => {
+                prop_assert!(error.to_string().contains(CHASSIS), "no path to copy: {}", error);
+            }
+            Err(_) => {}
         }
     }
 
