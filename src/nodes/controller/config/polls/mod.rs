@@ -37,6 +37,7 @@ use ganglion_nodes_plan::node_spec::{Question, ValueSource};
 use ganglion_nodes_plan::readings::{NodeSample, Problem};
 use ganglion_runtime::metrics::PollLabels;
 use ganglion_runtime::polls::{BrokenOff, PollOutcome, Poller};
+use redfish::BmcQuantity;
 
 /// Fake values of WAO: degrees Celsius, pascals and watts.
 const FAKE_INLET: f64 = 15.5;
@@ -133,10 +134,11 @@ impl NodeConfigController {
             ValueSource::Redfish { server, .. } if question == Question::Model => {
                 return redfish::poll_model(self, key, server).await;
             }
-            ValueSource::Redfish { server, sensor } if question == Question::MeasuredPower => {
-                redfish::poll_power(self, key, server, sensor.as_deref()).await
+            ValueSource::Redfish { server, sensor } => {
+                let is_power = question == Question::MeasuredPower;
+                let quantity = if is_power { BmcQuantity::Power } else { BmcQuantity::Inlet };
+                redfish::poll(self, key, server, sensor.as_deref(), quantity).await
             }
-            ValueSource::Redfish { server, sensor } => redfish::poll(self, key, server, sensor.as_deref()).await,
             ValueSource::Linear { idle, full } => {
                 let line = PowerLine { idle: f64::from(*idle), full: f64::from(*full) };
                 return self.predict_linear(key, &line);

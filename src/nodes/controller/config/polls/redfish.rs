@@ -27,69 +27,83 @@ const V2: &str = "V2InferenceProtocol";
 /// Interval at which a machine that has named a model is polled again.
 const MODEL_PAUSE: Duration = Duration::from_secs(600);
 
-/// Reads the current temperature, and caches the path of the sensor.
+/// Quantity that a BMC measures with one sensor.
+#[derive(Clone, Copy)]
+pub enum BmcQuantity {
+    /// Temperature of the intake air.
+    Inlet,
+    /// Power that the machine draws.
+    Power,
+}
+
+/// Reading of a sensor that is known or that a search has found.
+struct BmcReading {
+    value: f64,
+    sensor: SensorPath,
+    /// Why a search chose this sensor.
+    choice: Option<SensorChoice>,
+}
+
+impl BmcQuantity {
+    async fn read(
+        self,
+        bmc: &Bmc<'_>,
+        known: Option<&SensorPath>,
+        wanted: Option<&str>,
+    ) -> Result<BmcReading, redfish::Error> {
+        match self {
+            Self::Inlet => redfish::inlet(bmc, known, wanted).await.map(|Inlet { celsius, sensor, choice }| {
+                let choice = choice.map(|SensorSearch { evidence, runner_up, provisional }| SensorChoice {
+                    evidence: Some(evidence),
+                    runner_up,
+                    provisional: provisional.map(str::to_owned),
+                });
+                BmcReading { value: celsius, sensor, choice }
+            }),
+            Self::Power => {
+                let read = redfish::power(bmc, known, wanted).await;
+                read.map(|MachinePower { watts, sensor }| BmcReading { value: watts, sensor, choice: None })
+            }
+        }
+    }
+
+    /// Sensor that the last search found.
+    fn known(self, node: &mut NodeState) -> &mut Option<KnownSensor> {
+        match self {
+            Self::Inlet => &mut node.sensor,
+            Self::Power => &mut node.power_sensor,
+        }
+    }
+}
+
+/// Reads the current value, and caches the path of its sensor.
 pub async fn poll(
     controller: &NodeConfigController,
     key: &Key,
     server: &SourceServer,
     sensor: Option<&str>,
+    quantity: BmcQuantity,
 ) -> Result<Vec<NodeSample>, PollTrouble> {
     let limit = controller.outbound.limits.node;
-    let known = known(controller, key, |node| &node.sensor);
+    let known = known(controller, key, quantity);
     let mut request = NodeRequest::prepare(controller, &key.namespace, server, limit).await?;
     loop {
         let bmc = Bmc::new(controller.outbound.web(), request.call.clone());
-        let got = redfish::inlet(&bmc, known.as_ref(), sensor).await;
+        let got = quantity.read(&bmc, known.as_ref(), sensor).await;
         if bmc.refuses_basic() && request.opens_session().await || request.repeats(client(&got)).await? {
             continue;
         }
-        remember(controller, key, known.as_ref(), &got);
-        let Inlet { celsius, sensor, .. } = got.map_err(|error| request.trouble_of_bmc(&error))?;
+        remember(controller, key, known.as_ref(), (quantity, &got));
+        let BmcReading { value, sensor, .. } = got.map_err(|error| request.trouble_of_bmc(&error))?;
         let source = sensor.to_string();
-        return Ok(vec![NodeSample { value: celsius, deviation: None, at: controller.ctx.now(), source }]);
-    }
-}
-
-/// Reads the power that the machine draws, and caches the path of the reading.
-pub async fn poll_power(
-    controller: &NodeConfigController,
-    key: &Key,
-    server: &SourceServer,
-    sensor: Option<&str>,
-) -> Result<Vec<NodeSample>, PollTrouble> {
-    let limit = controller.outbound.limits.node;
-    let known = known(controller, key, |node| &node.power_sensor);
-    let mut request = NodeRequest::prepare(controller, &key.namespace, server, limit).await?;
-    loop {
-        let bmc = Bmc::new(controller.outbound.web(), request.call.clone());
-        let got = redfish::power(&bmc, known.as_ref(), sensor).await;
-        if bmc.refuses_basic() && request.opens_session().await || request.repeats(client(&got)).await? {
-            continue;
-        }
-        if let Some(node) = controller.polled.state().objects.get_mut(key) {
-            match &got {
-                Ok(MachinePower { sensor, .. }) if known.as_ref() != Some(sensor) => {
-                    node.power_sensor = Some(KnownSensor::found(sensor.to_string(), None, controller.ctx.now()));
-                }
-                // As for the inlet: a search would not find a better one.
-                Err(error) if error.is_of_the_service() => {}
-                got => node.power_sensor.iter_mut().for_each(|known| known.record(got.is_ok())),
-            }
-        }
-        let MachinePower { watts, sensor } = got.map_err(|error| request.trouble_of_bmc(&error))?;
-        let source = sensor.to_string();
-        return Ok(vec![NodeSample { value: watts, deviation: None, at: controller.ctx.now(), source }]);
+        return Ok(vec![NodeSample { value, deviation: None, at: controller.ctx.now(), source }]);
     }
 }
 
 /// Path of the sensor that the last search found. None if a search is due.
-fn known(
-    controller: &NodeConfigController,
-    key: &Key,
-    sensor: fn(&NodeState) -> &Option<KnownSensor>,
-) -> Option<SensorPath> {
-    let state = controller.polled.state();
-    sensor(state.objects.get(key)?).as_ref()?.path(controller.ctx.now())?.parse().ok()
+fn known(controller: &NodeConfigController, key: &Key, quantity: BmcQuantity) -> Option<SensorPath> {
+    let mut state = controller.polled.state();
+    quantity.known(state.objects.get_mut(key)?).as_ref()?.path(controller.ctx.now())?.parse().ok()
 }
 
 /// Records the sensor that a search found, or whether the known one could be read.
@@ -97,25 +111,21 @@ fn remember(
     controller: &NodeConfigController,
     key: &Key,
     known: Option<&SensorPath>,
-    got: &Result<Inlet, redfish::Error>,
+    (quantity, got): (BmcQuantity, &Result<BmcReading, redfish::Error>),
 ) {
     let mut state = controller.polled.state();
     let Some(node) = state.objects.get_mut(key) else { return };
+    let cached = quantity.known(node);
     match got {
-        Ok(Inlet { sensor, .. }) if known == Some(sensor) => {
-            node.sensor.iter_mut().for_each(|known| known.record(true));
+        Ok(BmcReading { sensor, .. }) if known == Some(sensor) => {
+            cached.iter_mut().for_each(|known| known.record(true));
         }
-        Ok(Inlet { sensor, choice, .. }) => {
-            let choice = choice.clone().map(|SensorSearch { evidence, runner_up, provisional }| SensorChoice {
-                evidence: Some(evidence),
-                runner_up,
-                provisional: provisional.map(str::to_owned),
-            });
-            node.sensor = Some(KnownSensor::found(sensor.to_string(), choice, controller.ctx.now()));
+        Ok(BmcReading { sensor, choice, .. }) => {
+            *cached = Some(KnownSensor::found(sensor.to_string(), choice.clone(), controller.ctx.now()));
         }
         // A search would fail in the same way, or it finds a worse sensor while the right one has no reading.
         Err(error) if error.is_of_the_service() => {}
-        Err(_) => node.sensor.iter_mut().for_each(|known| known.record(false)),
+        Err(_) => cached.iter_mut().for_each(|known| known.record(false)),
     }
 }
 
