@@ -476,7 +476,7 @@ impl<F: Fetch> PowerSearch<'_, F> {
         }
         let all: Vec<Chassis> = self.topology.known().to_vec();
         for chassis in all.iter().filter(|chassis| chassis.kind != ChassisKind::Part) {
-            // What could not be read is the answer then.
+            // The answer is then what could not be read.
             if self.walk.unread.is_some() {
                 break;
             }

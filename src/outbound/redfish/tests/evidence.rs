@@ -518,7 +518,8 @@ proptest! {
         };
         let no_reading = matches!(question, Error::NoReading(_) | Error::OutOfRange(_) | Error::OutsideRange(_));
         prop_assert!(!no_reading, "a sensor without a reading was chosen: {}", question);
-        let air = own.iter().enumerate().find(|(_, (made, celsius))| *celsius == AIR && made.is_nameable(lists_fail, listed));
+        let is_named = |made: &Made, celsius: i32| celsius == AIR && made.is_nameable(lists_fail, listed);
+        let air = own.iter().enumerate().find(|(_, (made, celsius))| is_named(made, *celsius));
         if let Some((nth, (made, _))) = air {
             let path = made.path(nth);
             prop_assert!(question.to_string().contains(&path), "{} not in: {}", path, question);
