@@ -83,7 +83,8 @@ pub fn reduced(object: &str) -> StartRefusal {
     StartRefusal::now(Reason::NotSupported, format!("{}; then apply a new action", reduced_words(object)))
 }
 
-fn not_alone(pods: &str, membership: PodMembership) -> StartRefusal {
+/// Refusal of pods that are more than replicas.
+pub fn not_alone(pods: &str, membership: PodMembership) -> StartRefusal {
     let message = format!("{pods}: they {membership}, and an action replaces replicas one by one");
     StartRefusal::now(Reason::NotSupported, message)
 }
@@ -188,7 +189,7 @@ impl<'a> Scope<'a> {
         }
     }
 
-    fn of_stateful(set: &'a StatefulSetFact) -> Self {
+    pub fn of_stateful(set: &'a StatefulSetFact) -> Self {
         Self { set: &set.set, holder: Holder::Stateful(set) }
     }
 
@@ -198,7 +199,7 @@ impl<'a> Scope<'a> {
     }
 
     /// Refuses a workload whose pods are more than replicas that can be replaced one at a time.
-    fn alone(self) -> Result<Self, StartRefusal> {
+    pub fn alone(self) -> Result<Self, StartRefusal> {
         let WorkloadRef { kind, name, .. } = self.workload();
         let membership = self.set.template.as_ref().and_then(|template| template.membership);
         membership.map_or(Ok(self), |membership| Err(not_alone(&format!("pods of {kind} {name}"), membership)))

@@ -1,44 +1,64 @@
 //! Reasons why a pod is more than a replica that can be replaced alone: it is scheduled together with others, or
 //! devices are reserved for it by name.
 
-use std::collections::BTreeMap;
 use std::fmt::{Display, Formatter, Result};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-/// Volcano's annotation of pods that are scheduled together.
-const VOLCANO_GROUP: &str = "scheduling.k8s.io/group-name";
+/// Where a mark of a pod is.
+#[derive(Clone, Copy)]
+enum Place {
+    Label,
+    Annotation,
+}
 
-/// Labels of Kueue: pods that are admitted together, and pods that wait in a queue.
-const KUEUE: [&str; 2] = ["kueue.x-k8s.io/pod-group-name", "kueue.x-k8s.io/queue-name"];
-
-/// Why replicas of a workload are not moved, created or deleted.
+/// Why replicas of a workload are not moved, created or deleted. Groups have the label or annotation by which they are
+/// known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PodMembership {
     /// `spec.schedulingGroup`.
     SchedulingGroup,
-    VolcanoGroup,
-    KueueGroup,
-    KueueQueue,
+    VolcanoGroup(&'static str),
+    /// The plugin Coscheduling of scheduler-plugins, and schedulers that read its labels.
+    CoschedulingGroup(&'static str),
+    LeaderWorkerSet(&'static str),
+    KueueGroup(&'static str),
+    KueueQueue(&'static str),
     /// `spec.resourceClaims`.
     ResourceClaims,
 }
 
+/// Makes the membership that a mark shows.
+type Membership = fn(&'static str) -> PodMembership;
+
+/// The marks, with their older names.
+const MARKS: [(Place, &str, Membership); 9] = [
+    (Place::Annotation, "scheduling.k8s.io/group-name", PodMembership::VolcanoGroup),
+    (Place::Annotation, "scheduling.volcano.sh/group-name", PodMembership::VolcanoGroup),
+    (Place::Label, "scheduling.x-k8s.io/pod-group", PodMembership::CoschedulingGroup),
+    (Place::Label, "pod-group.scheduling.sigs.k8s.io", PodMembership::CoschedulingGroup),
+    (Place::Label, "pod-group.scheduling.sigs.k8s.io/name", PodMembership::CoschedulingGroup),
+    (Place::Label, "leaderworkerset.sigs.k8s.io/name", PodMembership::LeaderWorkerSet),
+    (Place::Label, "leaderworkerset.sigs.k8s.io/group-key", PodMembership::LeaderWorkerSet),
+    (Place::Label, "kueue.x-k8s.io/pod-group-name", PodMembership::KueueGroup),
+    (Place::Label, "kueue.x-k8s.io/queue-name", PodMembership::KueueQueue),
+];
+
 impl PodMembership {
     /// The membership of a pod or template with this metadata. `None` if it has none.
     pub fn of(meta: &ObjectMeta, has_group: bool, has_claims: bool) -> Option<Self> {
-        let has = |map: &Option<BTreeMap<String, String>>, key: &str| {
-            map.as_ref().is_some_and(|map| map.get(key).is_some_and(|value| !value.is_empty()))
+        let marked = || {
+            let is_there = |(place, key, _): &&(Place, &'static str, Membership)| {
+                let all = match place {
+                    Place::Label => &meta.labels,
+                    Place::Annotation => &meta.annotations,
+                };
+                all.as_ref().and_then(|all| all.get(*key)).is_some_and(|value| !value.is_empty())
+            };
+            MARKS.iter().find(is_there).map(|(_, key, membership)| membership(key))
         };
-        let [group, queue] = KUEUE.map(|key| has(&meta.labels, key));
-        let found = [
-            (has_group, Self::SchedulingGroup),
-            (has(&meta.annotations, VOLCANO_GROUP), Self::VolcanoGroup),
-            (group, Self::KueueGroup),
-            (queue, Self::KueueQueue),
-            (has_claims, Self::ResourceClaims),
-        ];
-        found.into_iter().find(|(is_there, _)| *is_there).map(|(_, membership)| membership)
+        let by_field = || has_claims.then_some(Self::ResourceClaims);
+        if has_group { Some(Self::SchedulingGroup) } else { marked().or_else(by_field) }
     }
 }
 
@@ -46,9 +66,11 @@ impl Display for PodMembership {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
         match self {
             Self::SchedulingGroup => f.write_str("are scheduled as a group (spec.schedulingGroup)"),
-            Self::VolcanoGroup => write!(f, "are scheduled as a group by Volcano (annotation {VOLCANO_GROUP})"),
-            Self::KueueGroup => write!(f, "are admitted as a group by Kueue (label {})", KUEUE[0]),
-            Self::KueueQueue => write!(f, "are admitted by Kueue (label {})", KUEUE[1]),
+            Self::VolcanoGroup(key) => write!(f, "are scheduled as a group by Volcano (annotation {key})"),
+            Self::CoschedulingGroup(key) => write!(f, "are scheduled as a group by Coscheduling (label {key})"),
+            Self::LeaderWorkerSet(key) => write!(f, "are replaced as a group by their LeaderWorkerSet (label {key})"),
+            Self::KueueGroup(key) => write!(f, "are admitted as a group by Kueue (label {key})"),
+            Self::KueueQueue(key) => write!(f, "are admitted by Kueue (label {key})"),
             Self::ResourceClaims => f.write_str("hold ResourceClaims (spec.resourceClaims)"),
         }
     }
@@ -63,9 +85,6 @@ mod tests {
     #[rstest::rstest]
     #[case::none(json!({"labels": {"app": "web"}}), json!({}), None)]
     #[case::group(json!({}), json!({"schedulingGroup": {"podGroupName": "g"}}), Some(PodMembership::SchedulingGroup))]
-    #[case::volcano(json!({"annotations": {"scheduling.k8s.io/group-name": "g"}}), json!({}), Some(PodMembership::VolcanoGroup))]
-    #[case::kueue(json!({"labels": {"kueue.x-k8s.io/pod-group-name": "g"}}), json!({}), Some(PodMembership::KueueGroup))]
-    #[case::queue(json!({"labels": {"kueue.x-k8s.io/queue-name": "q"}}), json!({}), Some(PodMembership::KueueQueue))]
     #[case::empty(json!({"labels": {"kueue.x-k8s.io/queue-name": ""}}), json!({"resourceClaims": []}), None)]
     #[case::claims(json!({}), json!({"resourceClaims": [{"name": "gpu", "resourceClaimName": "gpu"}]}), Some(PodMembership::ResourceClaims))]
     fn pods_and_templates_tell_what_they_belong_to(
@@ -74,6 +93,31 @@ mod tests {
         #[case] expected: Option<PodMembership>,
     ) {
         spec["containers"] = json!([]);
+        assert_membership(&metadata, &spec, expected);
+    }
+
+    #[rstest::rstest]
+    #[case::volcano("annotations", "scheduling.k8s.io/group-name", "by Volcano (annotation")]
+    #[case::volcano_own("annotations", "scheduling.volcano.sh/group-name", "by Volcano (annotation")]
+    #[case::coscheduling("labels", "scheduling.x-k8s.io/pod-group", "by Coscheduling (label")]
+    #[case::coscheduling_older("labels", "pod-group.scheduling.sigs.k8s.io", "by Coscheduling (label")]
+    #[case::coscheduling_oldest("labels", "pod-group.scheduling.sigs.k8s.io/name", "by Coscheduling (label")]
+    #[case::leader("labels", "leaderworkerset.sigs.k8s.io/name", "their LeaderWorkerSet (label")]
+    #[case::worker("labels", "leaderworkerset.sigs.k8s.io/group-key", "their LeaderWorkerSet (label")]
+    #[case::kueue("labels", "kueue.x-k8s.io/pod-group-name", "as a group by Kueue (label")]
+    #[case::queue("labels", "kueue.x-k8s.io/queue-name", "by Kueue (label")]
+    fn marks_of_groups_are_read_and_named(#[case] list: &str, #[case] key: &str, #[case] words: &str) {
+        let found = PodMembership::of(&serde_json::from_value(json!({list: {key: "g"}})).unwrap(), false, true);
+        assert_membership(&json!({list: {key: "g"}}), &json!({"containers": []}), found);
+        let text = found.expect("a membership").to_string();
+        assert!(text.contains(words) && text.contains(key), "{text}");
+        let other = if list == "labels" { "annotations" } else { "labels" };
+        for metadata in [json!({list: {key: ""}}), json!({other: {key: "g"}})] {
+            assert_membership(&metadata, &json!({"containers": []}), None);
+        }
+    }
+
+    fn assert_membership(metadata: &Value, spec: &Value, expected: Option<PodMembership>) {
         let object = json!({"metadata": metadata, "spec": spec});
         let pod: SlimPod = serde_json::from_value(object.clone()).expect("a pod");
         assert_eq!(PodFact::from(pod).membership, expected);

@@ -12,7 +12,7 @@ use super::super::choose::way;
 use super::super::context::PlanContext;
 use super::super::nodes::Nodes;
 use super::super::place::Filter;
-use super::super::scope::{Scope, StartRefusal, reduced};
+use super::super::scope::{Scope, StartRefusal, not_alone, reduced};
 use super::super::stateful;
 
 /// Result of the survey.
@@ -97,6 +97,10 @@ impl<'a> Survey<'a> {
 
 /// Why a replica of the application stays.
 fn may_move(ctx: &PlanContext, scope: &Scope, pod: &PodFact) -> Result<(), StartRefusal> {
+    if let Some(membership) = pod.membership {
+        return Err(not_alone(&format!("pod {}", pod.id.key.name), membership));
+    }
+    scope.alone()?;
     way(ctx, scope)?;
     scope.stateful().map_or(Ok(()), |set| stateful::is_pinned(ctx, set, Some(pod)).map(drop))
 }
@@ -131,6 +135,11 @@ fn scope_of<'a>(ctx: &PlanContext<'a>, pod: &'a PodFact) -> Result<Scope<'a>, St
                 StartRefusal::now(Reason::WorkloadNotFound, format!("ReplicaSet {name} of the pod does not exist"))
             })?;
             Scope::of_set(ctx.world, set)
+        }
+        Some(Owner { kind, name, uid }) if kind == "StatefulSet" => {
+            let set = ctx.world.get::<StatefulSetFact>(&ctx.key(name)).filter(|set| set.id.uid == *uid);
+            let message = || format!("apps/v1 StatefulSet {name} of the pod does not exist");
+            set.map(Scope::of_stateful).ok_or_else(|| StartRefusal::now(Reason::WorkloadNotFound, message()))
         }
         _ => Scope::of_pod(ctx.world, ctx.namespace(), &pod.id.key.name).map(|(scope, _)| scope),
     }

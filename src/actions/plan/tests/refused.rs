@@ -293,6 +293,8 @@ fn an_action_in_a_namespace_of_kubernetes_is_refused_unless_the_settings_allow_i
 #[rstest]
 #[case::group(json!({}), json!({"schedulingGroup": {"podGroupName": "g"}}), "spec.schedulingGroup")]
 #[case::volcano(json!({"annotations": {"scheduling.k8s.io/group-name": "g"}}), json!({}), "Volcano")]
+#[case::coscheduling(json!({"labels": {"scheduling.x-k8s.io/pod-group": "g"}}), json!({}), "Coscheduling")]
+#[case::leader(json!({"labels": {"leaderworkerset.sigs.k8s.io/name": "g"}}), json!({}), "LeaderWorkerSet")]
 #[case::kueue(json!({"labels": {"kueue.x-k8s.io/queue-name": "q"}}), json!({}), "Kueue")]
 #[case::claims(json!({}), json!({"resourceClaims": [{"name": "gpu", "resourceClaimName": "gpu"}]}), "ResourceClaims")]
 fn replicas_that_belong_together_or_hold_devices_are_left_alone(
@@ -312,6 +314,7 @@ fn replicas_that_belong_together_or_hold_devices_are_left_alone(
         json!({"create": {"workload": web, "to": {"nodeName": "d"}}}),
         json!({"delete": {"workload": web}}),
         json!({"swap": {"replica": {"pod": pod_a}, "with": [{"pod": {"name": "web-b"}}]}}),
+        json!({"moveApplication": {"selector": {"app": "web"}, "from": {"nodeName": "a"}, "to": {"nodeName": "d"}}}),
     ];
     for spec in specs {
         let mut stage = Stage::new();
