@@ -1,30 +1,42 @@
 //! The nodes that can take the replicas of one plan, best first.
 //!
 //! Each node is evaluated once, and again after a replica was assigned to it: with thousands of nodes and a `where`,
-//! this is most of the work of a plan. A policy ranks all nodes again after each assignment, since one replica may
-//! change the score of every node.
+//! this is most of the work of a plan. All nodes are ranked again after each assignment, since one replica may change the
+//! score of every node.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use ganglion_api::reasons::Reason;
 use ganglion_api::workload_action::status::{LIST_LIMIT, NodeChoice};
-use ganglion_core::facts::{NodeFact, NodeName, TemplateFact};
+use ganglion_core::facts::{NodeFact, NodeName};
 use ganglion_core::world::World;
 
 use super::context::PlanContext;
-use super::neighbors::{Departing, Neighbors};
+use super::fitting::{Fitting, Misfit};
+use super::neighbors::Departing;
 use super::nodes::{Load, NodeRefusal, Nodes, possible};
 use super::place::Filter;
+use super::preferences::Preferences;
 use super::rank::{NodeRanking, RankedPod};
 use super::scope::{Scope, StartRefusal};
-use super::spread::SpreadRules;
+use super::volumes::BoundVolumes;
 
-/// Order of the nodes: by preference, by score of the policy (in millionths), by share that stays free (in
-/// thousandths), by name.
-type NodeRank = (usize, Reverse<i64>, Reverse<i64>, NodeName);
+/// Order of the nodes, best first. What the user declares in the action comes before what the scheduler would do.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct NodeRank {
+    /// See [`Filter::preference`].
+    preference: usize,
+    /// Score of the policy, in millionths.
+    policy: Reverse<i64>,
+    /// See [`Preferences::scores`].
+    score: Reverse<i64>,
+    /// Share that stays free, in thousandths.
+    share: Reverse<i64>,
+    name: NodeName,
+}
 
-/// How well a node fits, apart from the policy.
+/// How well a node fits, apart from the policy and the preferences of the pods.
 #[derive(Clone, Copy)]
 struct Fit {
     /// See [`Filter::preference`].
@@ -36,12 +48,11 @@ struct Fit {
 /// The candidate nodes of one plan. `'a`: the world; `'f`: the filter and the template.
 pub struct Candidates<'a, 'f> {
     world: &'a World,
-    nodes: Nodes<'a>,
+    /// Without volumes, which differ between the replicas of a StatefulSet.
+    fitting: Fitting<'a, 'f>,
     filter: &'f Filter<'f>,
-    template: Option<&'f TemplateFact>,
     /// None if the template is not known.
-    neighbors: Option<Neighbors<'a, 'f>>,
-    spread: SpreadRules,
+    preferences: Option<Preferences<'a, 'f>>,
     /// Nodes that only the spread constraints refuse; one more pod elsewhere may open them.
     uneven: Vec<NodeName>,
     /// Nodes that can take a replica.
@@ -86,11 +97,9 @@ impl<'a, 'f> Candidates<'a, 'f> {
         });
         let mut all = Self {
             world: ctx.world,
-            nodes,
+            fitting: Fitting::of(nodes, scope, departing, BoundVolumes::default()),
             filter,
-            template,
-            neighbors: Neighbors::of(ctx.world, scope, departing),
-            spread: SpreadRules::of(ctx.world, scope, departing),
+            preferences: Preferences::of(ctx.world, scope, departing),
             uneven: Vec::new(),
             fit: BTreeMap::new(),
             open: BTreeSet::new(),
@@ -117,7 +126,7 @@ impl<'a, 'f> Candidates<'a, 'f> {
         let Some(policy) = &mut self.policy else { return };
         for name in self.fit.keys() {
             let (pods, requests) = self.world.usage(name);
-            let load = self.nodes.load(name);
+            let load = self.fitting.nodes.load(name);
             if load.pods > pods {
                 let (pods, requests) = (load.pods - pods, load.requests - requests);
                 policy.add(name, Load { pods, requests, cores: load.cores });
@@ -127,65 +136,49 @@ impl<'a, 'f> Candidates<'a, 'f> {
 
     fn evaluate(&mut self, node: &'a NodeFact) {
         let name = node.name();
-        let admitted = self.filter.admits(&self.nodes, node).map_err(|why| (Reason::NodeExcluded, why));
-        let fits = admitted.and_then(|()| self.nodes.assess(node, self.template));
-        let neighbor = self.neighbors.as_ref().and_then(|neighbors| neighbors.refusal(node));
-        match fits.and_then(|share| neighbor.map_or(Ok(share), Err)) {
-            Ok(_) if let Some(refusal) = self.spread.refusal(node) => {
-                self.fit.remove(&name);
-                self.uneven.push(name.clone());
-                self.refuse(name, refusal);
-            }
+        if let Err(why) = self.filter.admits(&self.fitting.nodes, node) {
+            self.fit.remove(&name);
+            return self.refuse(name, (Reason::NodeExcluded, why));
+        }
+        match self.fitting.assess(node) {
             Ok(share) => {
-                let preference = self.filter.preference(&self.nodes, node);
+                let preference = self.filter.preference(&self.fitting.nodes, node);
                 self.fit.insert(name, Fit { preference, share });
             }
-            Err(refusal) => {
+            Err(misfit) => {
                 self.fit.remove(&name);
-                self.refuse(name, refusal);
+                if matches!(misfit, Misfit::Spread(_)) {
+                    self.uneven.push(name.clone());
+                }
+                self.refuse(name, misfit.into());
             }
         }
     }
 
-    /// Refuses the nodes from which the replicas of this plan keep one another away.
-    fn close(&mut self) {
-        let closed: Vec<(NodeName, NodeRefusal)> = self
-            .fit
-            .keys()
-            .filter_map(|name| Some((name.clone(), self.neighbors.as_ref()?.refusal(self.world.node(name)?)?)))
-            .collect();
-        for (name, refusal) in closed {
-            self.fit.remove(&name);
-            self.open.retain(|(_, _, _, open)| *open != name);
-            self.refuse(name, refusal);
-        }
-    }
-
-    /// Evaluates the nodes again that the spread constraints may open or close.
-    fn level(&mut self) {
+    /// Evaluates the nodes again that the replicas of this plan may open or close.
+    fn evaluate_others(&mut self) {
         let uneven = std::mem::take(&mut self.uneven);
         self.refused.retain(|choice| !uneven.contains(&choice.name));
         let names: Vec<NodeName> = self.fit.keys().cloned().chain(uneven).collect();
         for node in names.iter().filter_map(|name| self.world.node(name)) {
             self.evaluate(node);
         }
-        if self.policy.is_none() {
-            self.order();
-        }
     }
 
     /// Sorts the nodes that fit.
     fn order(&mut self) {
-        let Some(policy) = &self.policy else {
-            self.open = self.fit.iter().map(|(name, fit)| fit.rank(0, name)).collect();
-            return;
-        };
-        let names: Vec<&NodeName> = self.fit.keys().collect();
         self.open.clear();
         self.rejected.clear();
-        for ((name, fit), rank) in self.fit.iter().zip(policy.rank(&names)) {
-            match rank {
-                Ok(score) => drop(self.open.insert(fit.rank(millionths(score), name))),
+        let names: Vec<&NodeName> = self.fit.keys().collect();
+        let by_policy = self.policy.as_ref().map(|policy| policy.rank(&names));
+        let mut by_policy = by_policy.into_iter().flatten();
+        let nodes: Vec<&NodeFact> = names.iter().filter_map(|name| self.world.node(name)).collect();
+        let scores = self.preferences.as_ref().map_or_else(Vec::new, |preferences| preferences.scores(&nodes));
+        let mut scores = scores.into_iter();
+        for (name, fit) in &self.fit {
+            let score = scores.next().unwrap_or(0);
+            match by_policy.next().unwrap_or(Ok(0.0)) {
+                Ok(policy) => drop(self.open.insert(fit.rank(millionths(policy), score, name))),
                 Err(why) => self.rejected.push(refusal(name.clone(), (Reason::PolicyRejected, why))),
             }
         }
@@ -201,7 +194,7 @@ impl<'a, 'f> Candidates<'a, 'f> {
         self.refused.append(&mut self.rejected);
         let Some(home) = home else { return };
         let known = self.refused.len();
-        self.open.retain(|(_, _, _, name)| name != home);
+        self.open.retain(|rank| rank.name != *home);
         self.refused.retain(|node| node.name != *home || node.refused == Some(Reason::NodeExcluded));
         let is_candidate = self.refused.len() < known || self.refused.iter().all(|node| node.name != *home);
         if is_candidate && self.world.node(home).is_some_and(|node| !self.filter.names_another(node)) {
@@ -221,7 +214,7 @@ impl<'a, 'f> Candidates<'a, 'f> {
         for name in names {
             if let Some(refusal) = self.world.node(&name).and_then(&why) {
                 self.fit.remove(&name);
-                self.open.retain(|(_, _, _, open)| *open != name);
+                self.open.retain(|rank| rank.name != name);
                 self.refuse(name, refusal);
             }
         }
@@ -229,47 +222,38 @@ impl<'a, 'f> Candidates<'a, 'f> {
 
     /// The open nodes except the replica's own node, best first.
     pub fn best(&self, home: Option<&NodeName>) -> impl Iterator<Item = &NodeName> {
-        self.open.iter().map(|(_, _, _, name)| name).filter(move |name| home != Some(*name))
+        self.open.iter().map(|rank| &rank.name).filter(move |name| home != Some(*name))
     }
 
     /// Assigns a replica from this node to the best other node that it may use. None if no node can take it.
     pub fn take(&mut self, home: Option<&NodeName>, allows: &dyn Fn(&NodeFact) -> bool) -> Option<NodeName> {
         let is_allowed = |name: &NodeName| home != Some(name) && self.world.node(name).is_some_and(allows);
-        let best = self.open.iter().find(|(_, _, _, name)| is_allowed(name))?.clone();
-        let name = best.3.clone();
+        let best = self.open.iter().find(|rank| is_allowed(&rank.name))?.clone();
+        let name = best.name.clone();
         match self.chosen.iter().position(|node| node.name == name) {
             Some(at) => self.chosen[at].replicas += 1,
             None => self.chosen.push(self.possible(&best, 1)),
         }
-        self.nodes.add(&name, self.template);
         if let Some(node) = self.world.node(&name) {
-            if self.neighbors.as_mut().is_some_and(|neighbors| neighbors.add(node)) {
-                self.close();
+            if let Some(preferences) = &mut self.preferences {
+                preferences.add(node);
             }
-            if self.spread.is_empty() {
-                self.evaluate(node);
+            if self.fitting.add(node) {
+                self.evaluate_others();
             } else {
-                self.spread.add(node);
-                self.level();
+                self.evaluate(node);
             }
         }
-        match &mut self.policy {
-            Some(policy) => {
-                policy.assign(&name);
-                self.order();
-            }
-            None if !self.spread.is_empty() => {}
-            // Only this node has changed.
-            None => {
-                self.open.remove(&best);
-                self.open.extend(self.fit.get(&name).map(|fit| fit.rank(0, &name)));
-            }
+        if let Some(policy) = &mut self.policy {
+            policy.assign(&name);
         }
+        self.order();
         Some(name)
     }
 
     /// Entry of the plan for a node that can take replicas.
-    fn possible(&self, (preference, _, Reverse(share), name): &NodeRank, replicas: i32) -> NodeChoice {
+    fn possible(&self, rank: &NodeRank, replicas: i32) -> NodeChoice {
+        let NodeRank { preference, share: Reverse(share), name, .. } = rank;
         let mut choice = possible(name, *share, replicas);
         if self.filter.has_preferences() {
             let met = if self.filter.prefers(*preference) {
@@ -293,7 +277,7 @@ impl<'a, 'f> Candidates<'a, 'f> {
 
     /// The nodes with assigned replicas, and the loads that include them.
     pub fn taken(self) -> (Vec<NodeChoice>, Nodes<'a>) {
-        (self.chosen, self.nodes)
+        (self.chosen, self.fitting.nodes)
     }
 
     /// The nodes for the plan: nodes with replicas, nodes that could take one, and refused nodes, including the node
@@ -302,15 +286,11 @@ impl<'a, 'f> Candidates<'a, 'f> {
         self.refuse_home(home);
         let mut listed = std::mem::take(&mut self.chosen);
         let taken: BTreeSet<NodeName> = listed.iter().map(|node| node.name.clone()).collect();
-        let open = self.open.iter().filter(|(_, _, _, name)| !taken.contains(name));
+        let open = self.open.iter().filter(|rank| !taken.contains(&rank.name));
         // A policy takes time to describe a node, and a plan lists only some nodes.
-        listed.extend(
-            open.enumerate().map(
-                |(at, rank)| {
-                    if at < LIST_LIMIT { self.possible(rank, 0) } else { possible(&rank.3, rank.2.0, 0) }
-                },
-            ),
-        );
+        listed.extend(open.enumerate().map(|(at, rank)| {
+            if at < LIST_LIMIT { self.possible(rank, 0) } else { possible(&rank.name, rank.share.0, 0) }
+        }));
         let Self { mut refused, .. } = self;
         // The list is cut, and nodes that the action does not name matter least.
         refused.sort_by_key(|node| node.refused == Some(Reason::NodeExcluded));
@@ -320,8 +300,10 @@ impl<'a, 'f> Candidates<'a, 'f> {
 }
 
 impl Fit {
-    fn rank(self, score: i64, name: &NodeName) -> NodeRank {
-        (self.preference, Reverse(score), Reverse(self.share), name.clone())
+    fn rank(self, policy: i64, score: i64, name: &NodeName) -> NodeRank {
+        let Self { preference, share } = self;
+        let [policy, score, share] = [policy, score, share].map(Reverse);
+        NodeRank { preference, policy, score, share, name: name.clone() }
     }
 }
 

@@ -12,9 +12,10 @@ use super::admission::{self, ReachedLimit};
 use super::apart;
 use super::candidates::Candidates;
 use super::context::{PlanContext, Verb};
+use super::fitting::Fitting;
 use super::holder::Holder;
 use super::identity;
-use super::neighbors::{Departing, Neighbors};
+use super::neighbors::Departing;
 use super::nodes::{NodeRefusal, Nodes};
 use super::place::{Filter, target_words};
 use super::scope::{Scope, StartRefusal};
@@ -404,11 +405,8 @@ fn refusal_of(ctx: &PlanContext, slot: &Slot, is_beside_victim: bool) -> Option<
         slot: Some(&slot.id),
         ..Departing::default()
     };
-    let by_node = nodes.assess(node, scope.set.template.as_deref()).err();
-    by_node
-        .or_else(|| Neighbors::of(ctx.world, &scope, &departing)?.refusal(node))
-        .or_else(|| SpreadRules::of(ctx.world, &scope, &departing).refusal(node))
-        .or_else(|| BoundVolumes::of(ctx.world, &scope, replica_name(slot)).refusal(node))
+    let volumes = BoundVolumes::of(ctx.world, &scope, replica_name(slot));
+    Fitting::of(nodes, &scope, &departing, volumes).assess(node).err().map(NodeRefusal::from)
 }
 
 /// Why the scheduler would find no node for the new pod of a slot without a target.

@@ -11,6 +11,7 @@ use crate::scope::Scope;
 use crate::slot::is_old_stateful;
 use crate::world::ActionsWorld;
 use ganglion_api::reasons::Reason;
+use ganglion_api::workload_action::status::Step;
 use ganglion_core::facts::{Key, NodeFact, PodFact, PodTerm, SlotId, TemplateFact, TermNamespaces, Uid};
 use ganglion_core::world::World;
 
@@ -28,6 +29,53 @@ pub struct Departing<'p> {
     pub staying: Option<&'p Uid>,
     /// The slot that the decision is for.
     pub slot: Option<&'p SlotId>,
+}
+
+/// Pods that run when the new pods of a set run and the pods that slots and the decision move away are gone.
+pub struct Remaining<'d> {
+    departing: &'d Departing<'d>,
+    /// Old pods of slots.
+    leaving: HashSet<Key>,
+}
+
+impl<'d> Remaining<'d> {
+    pub fn of(world: &World, scope: &Scope, departing: &'d Departing<'d>) -> Self {
+        let namespace = &scope.set.id.key.namespace;
+        let slots = world.slots_on(&scope.set.id.uid).filter(|slot| slot.step != Step::RollingBack);
+        let victims = slots.filter_map(|slot| slot.victim.as_ref());
+        let victims = victims.filter(|victim| departing.staying.is_none() || victim.uid.as_ref() != departing.staying);
+        Self { departing, leaving: victims.map(|victim| Key::new(namespace, &victim.name)).collect() }
+    }
+
+    pub fn includes(&self, pod: &PodFact) -> bool {
+        pod.is_active()
+            && !self.departing.pods.contains(&&pod.id.uid)
+            && !self.departing.later.contains(&&pod.id.uid)
+            && !self.leaving.contains(&pod.id.key)
+    }
+}
+
+/// The pods in the namespaces that these terms of a pod in namespace `own` name.
+pub fn pods_concerned<'a, 't>(
+    world: &'a World,
+    own: &'t str,
+    terms: impl Iterator<Item = &'t TermNamespaces>,
+) -> Vec<&'a PodFact> {
+    let mut namespaces: Vec<&str> = Vec::new();
+    let mut all = false;
+    for term in terms {
+        match term {
+            TermNamespaces::Own => namespaces.push(own),
+            TermNamespaces::All => all = true,
+            TermNamespaces::Named(names) => namespaces.extend(names.iter().map(AsRef::as_ref)),
+        }
+    }
+    namespaces.sort_unstable();
+    namespaces.dedup();
+    if all {
+        return world.all::<PodFact>().collect();
+    }
+    namespaces.into_iter().flat_map(|namespace| world.within::<PodFact>(namespace)).collect()
 }
 
 /// Nodes on which other pods allow a pod of a template to run.
@@ -59,7 +107,8 @@ impl<'a, 'f> Neighbors<'a, 'f> {
         for pod in world.repelling(namespace).filter(counts) {
             all.note(world, pod);
         }
-        for pod in all.concerned(world).into_iter().filter(counts) {
+        let terms = apart(template).iter().chain(beside(template)).map(|term| &term.namespaces);
+        for pod in pods_concerned(world, namespace, terms).into_iter().filter(counts) {
             all.note(world, pod);
         }
         for (action, slot) in world.slots_at_work().filter(|(_, slot)| departing.slot != Some(&slot.id)) {
@@ -74,21 +123,6 @@ impl<'a, 'f> Neighbors<'a, 'f> {
             }
         }
         Some(all)
-    }
-
-    /// The pods in the namespaces that the template's own terms name.
-    fn concerned(&self, world: &'a World) -> Vec<&'a PodFact> {
-        let mut namespaces: Vec<&str> = Vec::new();
-        for term in apart(self.template).iter().chain(beside(self.template)) {
-            match &term.namespaces {
-                TermNamespaces::Own => namespaces.push(self.namespace),
-                TermNamespaces::All => return world.all::<PodFact>().collect(),
-                TermNamespaces::Named(names) => namespaces.extend(names.iter().map(AsRef::as_ref)),
-            }
-        }
-        namespaces.sort_unstable();
-        namespaces.dedup();
-        namespaces.into_iter().flat_map(|namespace| world.within::<PodFact>(namespace)).collect()
     }
 
     fn note(&mut self, world: &'a World, pod: &PodFact) {

@@ -68,6 +68,10 @@ impl<'a> Nodes<'a> {
         Self { world, now, sent, assigned, removed, except: None, own: None, arrived: RefCell::default() }
     }
 
+    pub fn world(&self) -> &'a World {
+        self.world
+    }
+
     /// The same, but this action's replicas count only if they have a new pod. For a decision about replicas without
     /// one.
     pub fn without(self, action: &'a Key) -> Self {
@@ -295,6 +299,12 @@ fn untolerated<'t>(taints: &'t [Taint], tolerations: &[Toleration]) -> Option<&'
         .find(|taint| !tolerations.iter().any(|toleration| tolerates(taint, toleration)))
 }
 
+/// Number of the node's taints with effect `PreferNoSchedule` that the pod does not tolerate.
+pub fn unwelcome_taints(node: &NodeFact, pod: &TemplateFact) -> usize {
+    let preferred = node.taints.iter().filter(|taint| taint.effect == "PreferNoSchedule");
+    preferred.filter(|taint| !pod.tolerations.iter().any(|toleration| tolerates(taint, toleration))).count()
+}
+
 /// Whether the template tolerates all taints of the node, that of a cordon included.
 pub fn is_tolerated(node: &NodeFact, pod: &TemplateFact) -> bool {
     let is_closed = node.cordoned && !tolerates_cordon(&pod.tolerations);
@@ -336,7 +346,7 @@ pub fn selects(selector: &NodeSelector, node: &NodeFact) -> bool {
 }
 
 /// Whether the node meets all requirements of a term. A term without requirements matches nothing.
-fn satisfied(node: &NodeFact, term: &NodeSelectorTerm) -> bool {
+pub fn satisfied(node: &NodeFact, term: &NodeSelectorTerm) -> bool {
     let labels = term.match_expressions.as_deref().unwrap_or_default();
     let fields = term.match_fields.as_deref().unwrap_or_default();
     let field = |requirement: &NodeSelectorRequirement| {

@@ -6,14 +6,13 @@
 
 use serde::Deserialize;
 
-use ganglion_api::reasons::Reason;
 use ganglion_core::facts::{NodeFact, TemplateFact};
 
-use super::neighbors::{Departing, Neighbors};
+use super::fitting::Fitting;
+use super::neighbors::Departing;
 use super::nodes::Nodes;
 use super::scope::Scope;
 use super::slot::View;
-use super::spread::SpreadRules;
 use super::volumes::BoundVolumes;
 
 #[derive(Deserialize, Default)]
@@ -29,15 +28,6 @@ struct PriorityOfSpec {
     priority: Option<i32>,
 }
 
-/// Place of a new pod on a node.
-#[derive(PartialEq, Eq)]
-enum Offer {
-    Room,
-    /// The pod would run there if pods of lower priority left.
-    Preemption,
-    Nothing,
-}
-
 /// Why the ReplicaSet must not create a pod now; None if a node has room for it, it can preempt nobody, or the action
 /// may disrupt.
 pub fn danger(view: &View, scope: &Scope) -> Option<String> {
@@ -46,37 +36,18 @@ pub fn danger(view: &View, scope: &Scope) -> Option<String> {
         return None;
     }
     let priority = priority(view, scope)?;
-    let template = scope.set.template.as_deref();
     // The node that the slot has reserved is for this pod. The old pod still runs.
     let nodes = Nodes::new(ctx.world, ctx.now).without_slot(&view.slot.id);
     let departing = Departing { slot: Some(&view.slot.id), ..Departing::default() };
-    let neighbors = Neighbors::of(ctx.world, scope, &departing);
-    let spread = SpreadRules::of(ctx.world, scope, &departing);
-    let volumes = BoundVolumes::of(ctx.world, scope, "");
-    let is_closed = |node: &NodeFact| {
-        let by_neighbors = neighbors.as_ref().and_then(|neighbors| neighbors.refusal(node));
-        by_neighbors.or_else(|| spread.refusal(node)).or_else(|| volumes.refusal(node)).is_some()
-    };
-    let offer = |node: &NodeFact| {
-        let refusal = nodes.assess(node, template).err();
-        let is_full = match refusal {
-            None => false,
-            Some((Reason::NodeFull | Reason::NodeOccupied, _)) => true,
-            Some(_) => return Offer::Nothing,
-        };
-        match (is_closed(node), is_full) {
-            (true, _) => Offer::Nothing,
-            (false, false) => Offer::Room,
-            (false, true) if ctx.world.priorities(&node.name()).any(|one| one < priority) => Offer::Preemption,
-            (false, true) => Offer::Nothing,
-        }
-    };
+    let fitting = Fitting::of(nodes, scope, &departing, BoundVolumes::of(ctx.world, scope, ""));
+    let gives_way = |node: &NodeFact| ctx.world.priorities(&node.name()).any(|one| one < priority);
     let mut is_danger = false;
     for node in ctx.world.nodes() {
-        match offer(node) {
-            Offer::Room => return None,
-            Offer::Preemption => is_danger = true,
-            Offer::Nothing => {}
+        match fitting.assess(node) {
+            Ok(_) => return None,
+            // Pods of lower priority there would leave.
+            Err(misfit) if misfit.is_by_load() && gives_way(node) => is_danger |= fitting.closed(node).is_none(),
+            Err(_) => {}
         }
     }
     is_danger.then(|| {

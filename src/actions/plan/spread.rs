@@ -1,4 +1,4 @@
-//! Required topology spread constraints of a pod, counted as they are when the replicas that move are gone.
+//! Topology spread constraints of a pod, counted as they are when the replicas that move are gone.
 //!
 //! Source of the rules: kube-scheduler's PodTopologySpread. The scheduler counts the old pods, which still run when it
 //! places the new ones, or ignores the domain that they leave. Either way the pods that are left may violate the
@@ -16,8 +16,9 @@ use ganglion_api::workload_action::status::Step;
 use ganglion_core::facts::{Key, NodeFact, PodFact, TemplateFact};
 use ganglion_core::world::World;
 
-use super::neighbors::Departing;
+use super::neighbors::{Departing, Remaining};
 use super::nodes::{NodeRefusal, is_tolerated, wanted_by};
+use super::preferences::{amount, size_weight};
 use super::scope::Scope;
 
 #[derive(Deserialize, Default)]
@@ -32,7 +33,10 @@ struct SpreadSpec {
     topology_spread_constraints: Vec<TopologySpreadConstraint>,
 }
 
-/// One required constraint, and the number of pods in each domain.
+/// Label of a node that is unique to it: a constraint by this label concerns one node only.
+pub const HOSTNAME: &str = "kubernetes.io/hostname";
+
+/// One constraint, and the number of pods in each domain.
 struct SpreadRule {
     key: String,
     max_skew: i64,
@@ -47,16 +51,25 @@ struct SpreadRule {
     domains: HashMap<String, i64>,
 }
 
-/// The required constraints of a template.
+/// The required constraints of a template, or its preferred ones.
 pub struct SpreadRules(Vec<SpreadRule>);
 
 impl SpreadRules {
     /// The required constraints of a template, without any pods.
     pub fn required(template: &TemplateFact) -> Self {
+        Self::parsed(template, "DoNotSchedule")
+    }
+
+    /// The constraints that the scheduler ignores where it cannot meet them, without any pods.
+    pub fn preferred(template: &TemplateFact) -> Self {
+        Self::parsed(template, "ScheduleAnyway")
+    }
+
+    fn parsed(template: &TemplateFact, when_unsatisfiable: &str) -> Self {
         let parsed: SpreadTemplate = serde_json::from_str(&template.json).unwrap_or_default();
-        let required = parsed.spec.topology_spread_constraints.into_iter();
-        let required = required.filter(|one| one.when_unsatisfiable == "DoNotSchedule");
-        Self(required.filter_map(|one| SpreadRule::new(one, template)).collect())
+        let all = parsed.spec.topology_spread_constraints.into_iter();
+        let all = all.filter(|one| one.when_unsatisfiable == when_unsatisfiable);
+        Self(all.filter_map(|one| SpreadRule::new(one, template)).collect())
     }
 
     /// The largest maxSkew of the constraints that count pods of the template; 0 if there is none.
@@ -69,14 +82,16 @@ impl SpreadRules {
         self.0.iter().any(|rule| rule.own > 0 && rule.key != key)
     }
 
-    /// The constraints of pods of this set, without the departing pods and without those that slots move away. New pods
-    /// of slots count on their nodes.
+    /// The required constraints of pods of this set; see [`SpreadRules::counted`].
     pub fn of(world: &World, scope: &Scope, departing: &Departing) -> Self {
-        let Some(template) = scope.set.template.as_deref() else { return Self(Vec::new()) };
-        let Self(mut rules) = Self::required(template);
-        if rules.is_empty() {
-            return Self(rules);
-        }
+        let template = scope.set.template.as_deref();
+        template.map_or(Self(Vec::new()), |template| Self::required(template).counted(world, scope, departing))
+    }
+
+    /// The constraints with the pods that remain. New pods of slots count on their nodes.
+    pub fn counted(self, world: &World, scope: &Scope, departing: &Departing) -> Self {
+        let Self(mut rules) = self;
+        let Some(template) = scope.set.template.as_deref().filter(|_| !rules.is_empty()) else { return Self(rules) };
         let keys: Vec<String> = rules.iter().map(|rule| rule.key.clone()).collect();
         let is_eligible = |node: &NodeFact| keys.iter().all(|key| node.labels.contains_key(key)) && !node.terminating;
         for node in world.nodes().filter(|node| is_eligible(node)) {
@@ -85,18 +100,8 @@ impl SpreadRules {
             }
         }
         let namespace = &scope.set.id.key.namespace;
-        let slots = || world.slots_on(&scope.set.id.uid).filter(|slot| slot.step != Step::RollingBack);
-        let victims = slots().filter_map(|slot| slot.victim.as_ref());
-        let victims = victims.filter(|victim| departing.staying.is_none() || victim.uid.as_ref() != departing.staying);
-        let leaving: HashSet<Key> = victims.map(|victim| Key::new(namespace, &victim.name)).collect();
-        let stays = |pod: &&PodFact| {
-            !pod.terminating
-                && !pod.finished
-                && !departing.pods.contains(&&pod.id.uid)
-                && !departing.later.contains(&&pod.id.uid)
-                && !leaving.contains(&pod.id.key)
-        };
-        for pod in world.within::<PodFact>(namespace).filter(stays) {
+        let remaining = Remaining::of(world, scope, departing);
+        for pod in world.within::<PodFact>(namespace).filter(|pod| remaining.includes(pod)) {
             let Some(node) = pod.node.as_ref().and_then(|name| world.node(name)).filter(|node| is_eligible(node))
             else {
                 continue;
@@ -107,7 +112,8 @@ impl SpreadRules {
             }
         }
         let mut all = Self(rules);
-        for slot in slots().filter(|slot| departing.slot != Some(&slot.id)) {
+        let slots = world.slots_on(&scope.set.id.uid).filter(|slot| slot.step != Step::RollingBack);
+        for slot in slots.filter(|slot| departing.slot != Some(&slot.id)) {
             let Some(planned) = &slot.replacement else { continue };
             let is_bound = world.pod(&Key::new(namespace, &planned.name)).is_some_and(|pod| pod.node.is_some());
             if let Some(node) = world.node(&planned.node).filter(|node| !is_bound && is_eligible(node)) {
@@ -115,6 +121,26 @@ impl SpreadRules {
             }
         }
         all
+    }
+
+    /// Weight of each constraint among these nodes; see [`SpreadRules::cost`].
+    pub fn size_weights(&self, nodes: &[&NodeFact]) -> Vec<f64> {
+        let weight = |rule: &SpreadRule| {
+            let domains: HashSet<&String> = nodes.iter().filter_map(|node| node.labels.get(&rule.key)).collect();
+            size_weight(domains.len())
+        };
+        self.0.iter().map(weight).collect()
+    }
+
+    /// Cost of the node by the constraints with these weights, as kube-scheduler computes it for preferred ones. None if
+    /// the node lacks a label.
+    pub fn cost(&self, node: &NodeFact, weights: &[f64]) -> Option<f64> {
+        let cost = |(rule, weight): (&SpreadRule, &f64)| {
+            let here = rule.domains.get(node.labels.get(&rule.key)?).copied().unwrap_or(0);
+            let [here, skew] = [here, rule.max_skew - 1].map(|number| amount(usize::try_from(number).unwrap_or(0)));
+            Some(here * weight + skew)
+        };
+        self.0.iter().zip(weights).map(cost).sum()
     }
 
     /// Whether there is any constraint.

@@ -29,10 +29,7 @@ use super::preemption;
 use super::scope::Scope;
 use super::set::Pods;
 use super::slot::{SlotNext, View};
-use super::spread::SpreadRules;
-
-/// Label of a node that is unique to it: a constraint by this label concerns the cordoned node only.
-const HOSTNAME: &str = "kubernetes.io/hostname";
+use super::spread::{HOSTNAME, SpreadRules};
 
 /// Whether the scheduler may choose the node of each new pod: no target is named, and of the nodes only the one that
 /// the replica leaves is excluded.

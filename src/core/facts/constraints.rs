@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::api::core::v1::{Affinity, Container, PodAffinityTerm, PodSpec};
+use k8s_openapi::api::core::v1::{Affinity, Container, PodAffinityTerm, PodSpec, WeightedPodAffinityTerm};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 use super::{ResourceAmounts, texts};
@@ -185,6 +185,31 @@ impl PodConstraints {
         let extended = self.extended.iter().map(|(name, _)| size_of::<(Box<str>, i64)>() + texts::of_text(name));
         let terms = self.apart.iter().chain(&self.beside).map(PodTerm::text_bytes);
         ports.chain(extended).chain(terms).fold(size_of::<Self>(), usize::saturating_add)
+    }
+}
+
+/// A term of a preferred pod affinity or anti-affinity.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PreferredTerm {
+    /// Positive for affinity, negative for anti-affinity.
+    pub weight: i32,
+    pub term: PodTerm,
+}
+
+impl PreferredTerm {
+    /// The preferred terms of a template with this affinity and these labels; see [`PodConstraints::of_template`].
+    pub fn of(affinity: &Affinity, labels: &BTreeMap<String, String>) -> Vec<Self> {
+        let beside = affinity.pod_affinity.as_ref();
+        let beside = beside.and_then(|one| one.preferred_during_scheduling_ignored_during_execution.as_deref());
+        let apart = affinity.pod_anti_affinity.as_ref();
+        let apart = apart.and_then(|one| one.preferred_during_scheduling_ignored_during_execution.as_deref());
+        let read = |given: &WeightedPodAffinityTerm, sign: i32| {
+            let mut term = PodTerm::from(&given.pod_affinity_term);
+            term.merge(&given.pod_affinity_term, labels);
+            Self { weight: given.weight.saturating_mul(sign), term }
+        };
+        let beside = beside.unwrap_or_default().iter().map(|given| read(given, 1));
+        beside.chain(apart.unwrap_or_default().iter().map(|given| read(given, -1))).collect()
     }
 }
 

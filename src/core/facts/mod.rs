@@ -28,7 +28,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 
 pub use autoscaler::{AutoscalerFact, AutoscalerKind, Controls, HpaFact, ScaledObjectFact, VpaFact};
 pub use claim::ClaimFact;
-pub use constraints::{HostPort, PodConstraints, PodTerm, TermNamespaces};
+pub use constraints::{HostPort, PodConstraints, PodTerm, PreferredTerm, TermNamespaces};
 pub use field_owner::{ApplyMethod, FieldOwner, FieldPath, has_applied_since, scaled_path};
 pub use ganglion_api::GROUP;
 pub use ganglion_api::identity::{NodeName, SlotId, Uid};

@@ -5,6 +5,7 @@
 mod all;
 mod apart;
 mod application;
+mod distribution;
 mod neighbors;
 mod notified;
 mod owners;
