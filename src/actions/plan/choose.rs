@@ -369,6 +369,14 @@ pub fn another_node(ctx: &PlanContext, slot: &Slot) -> Option<NodeName> {
     candidates.best(home).find(|name| open.takes_one_more(name)).cloned()
 }
 
+/// Whether the scheduler can choose the node of the slot's next new pod although nodes that failed are excluded: no
+/// required spread constraint counts pods on them.
+pub fn scheduler_may_exclude(ctx: &PlanContext, slot: &Slot) -> bool {
+    let scope = Scope::of_slot(ctx.world, ctx.namespace(), slot).filter(|_| !slot.tried.is_empty());
+    let template = scope.and_then(|scope| scope.set.template.as_deref());
+    template.is_none_or(|template| SpreadRules::required(template).most_skew() == 0)
+}
+
 /// Pods and slot that do not keep the new pod of the slot off a node.
 fn departing<'s>(ctx: &PlanContext, slot: &'s Slot) -> Departing<'s> {
     let victim = slot.victim.iter().filter(|_| ctx.may_disrupt());

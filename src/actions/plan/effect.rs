@@ -256,8 +256,8 @@ pub struct NewPod {
 pub enum PodPlace {
     /// This node.
     On(NodeName),
-    /// Any node with these labels, except one.
-    Any { labels: BTreeMap<String, String>, except: Option<NodeName> },
+    /// Any node with these labels, except some.
+    Any { labels: BTreeMap<String, String>, except: Vec<NodeName> },
 }
 
 impl NewPod {

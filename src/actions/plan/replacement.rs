@@ -74,7 +74,8 @@ fn creation(view: &View, planned: &PodOnNode) -> SlotNext {
         key: ctx.key(&planned.name),
         place: if view.slot.scheduled {
             let selector = ctx.work.to.and_then(|to| to.node_selector.clone());
-            let except = view.slot.victim.as_ref().map(|victim| victim.node.clone());
+            let home = view.slot.victim.as_ref().map(|victim| victim.node.clone());
+            let except = home.into_iter().chain(view.slot.tried.iter().cloned()).collect();
             PodPlace::Any { labels: selector.unwrap_or_default(), except }
         } else {
             PodPlace::On(planned.node.clone())
@@ -105,6 +106,7 @@ fn again_on(view: &View, node: NodeName, tried: Option<&NodeName>) -> SlotNext {
     slot.step = Step::Planned;
     slot.since = Time(view.ctx.now);
     slot.tried.extend(tried.cloned());
+    slot.scheduled &= choose::scheduler_may_exclude(view.ctx, &slot);
     let name = identity::replacement_name(&slot.replica_set.name, &slot.id, slot.attempt);
     slot.replacement = Some(PodOnNode { name, uid: None, node });
     (slot.reason, slot.message) = (None, None);
@@ -132,13 +134,16 @@ fn vanished_node<'a>(view: &View<'a>) -> Option<&'a str> {
     view.ctx.world.node(name).is_none().then_some(name.as_str())
 }
 
-/// Tries another node, or rolls back.
+/// Tries another node, or rolls back. Where the scheduler chose the node, the next new pod excludes it.
 fn next_node(view: &View, reason: Reason, why: &str) -> SlotNext {
-    let Some(replacement) = view.slot.replacement.as_ref().filter(|_| !view.slot.scheduled) else {
+    let slot = view.noted();
+    // The scheduler found no node, or others deleted the pod before this process saw its node.
+    let is_unplaced = slot.scheduled && view.replacement.is_none_or(|pod| pod.node.is_none());
+    let Some(failed) = slot.replacement.as_ref().map(|new| &new.node).filter(|_| !is_unplaced) else {
         return view.roll_back(reason, why);
     };
-    match choose::another_node(view.ctx, view.slot) {
-        Some(node) => again_on(view, node, Some(&replacement.node)),
+    match choose::another_node(view.ctx, &slot) {
+        Some(node) => again_on(view, node, Some(failed)),
         None => view.roll_back(reason, &format!("{why}{}", tried_words(view))),
     }
 }
@@ -214,10 +219,8 @@ pub fn await_ready(view: &View) -> SlotNext {
             return view.hold(step, reason, message, view.deadline(step, timeout));
         }
         if view.overdue(step, timeout).unwrap_or(false) {
-            return view.roll_back(
-                Reason::ReplacementNotReady,
-                "the new pod was not Ready in time; look at its events and log",
-            );
+            let why = "the new pod was not Ready in time; look at its events and log";
+            return next_node(view, Reason::ReplacementNotReady, why);
         }
         return view.hold(step, None, None, view.deadline(step, timeout));
     };

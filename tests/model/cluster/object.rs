@@ -115,7 +115,7 @@ pub struct Pod {
     /// Required node affinity by the node's name.
     pub pin: Option<String>,
     /// Name of the node on which the pod may not run.
-    pub shuns: Option<String>,
+    pub shuns: Vec<String>,
     /// Labels of nodes that the required node affinity names.
     pub wants: BTreeMap<String, String>,
     pub node: Option<String>,

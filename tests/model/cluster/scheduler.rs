@@ -50,7 +50,7 @@ fn fits_without(api: &Api, pod: &Pod, node: &Node, leaving: Option<&Pod>) -> boo
         return false;
     }
     let name = &node.meta.key.name;
-    if pod.pin.as_ref().is_some_and(|pin| pin != name) || pod.shuns.as_ref() == Some(name) {
+    if pod.pin.as_ref().is_some_and(|pin| pin != name) || pod.shuns.contains(name) {
         return false;
     }
     if !selects(&pod.template.node_selector, &node.meta.labels) || !selects(&pod.wants, &node.meta.labels) {

@@ -68,8 +68,8 @@ fn pod(key: &Key, sent: &Sent) -> Pod {
             ..Meta::default()
         },
         generated: meta.generate_name.is_some(),
-        pin: node_by_name(&spec, "In"),
-        shuns: node_by_name(&spec, "NotIn"),
+        pin: nodes_by_name(&spec, "In").into_iter().next(),
+        shuns: nodes_by_name(&spec, "NotIn"),
         wants: required_labels(&spec),
         node: spec.node_name,
         template: Arc::new(template),
@@ -86,10 +86,10 @@ fn required_term(spec: &PodSpec) -> Option<&NodeSelectorTerm> {
 }
 
 /// Name of the node that the pod's required node affinity selects or excludes, by this operator.
-fn node_by_name(spec: &PodSpec, operator: &str) -> Option<String> {
-    let fields = required_term(spec)?.match_fields.iter().flatten();
-    let mut by_name = fields.filter(|one| one.key == "metadata.name" && one.operator == operator);
-    by_name.next()?.values.as_ref()?.first().cloned()
+fn nodes_by_name(spec: &PodSpec, operator: &str) -> Vec<String> {
+    let fields = required_term(spec).into_iter().flat_map(|term| term.match_fields.iter().flatten());
+    let by_name = fields.filter(|one| one.key == "metadata.name" && one.operator == operator);
+    by_name.flat_map(|one| one.values.iter().flatten().cloned()).collect()
 }
 
 /// Labels of nodes that the pod's required node affinity names.

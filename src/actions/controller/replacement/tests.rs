@@ -185,15 +185,17 @@ fn labels_and_an_exclusion_are_in_each_alternative() {
         json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": own}}});
     let template = json!({"metadata": {}, "spec": {"affinity": affinity, "containers": []}}).to_string();
     let labels = [("disk".to_owned(), "ssd".to_owned())].into();
-    let place = PodPlace::Any { labels, except: Some(NODE.into()) };
+    let place = PodPlace::Any { labels, except: vec![NODE.into(), "n2".into()] };
     let made = pod(&template, &NewPod { place, ..new() }, SpreadForm::Merged).expect("a pod");
     let expected = json!([{
         "matchExpressions": [
             {"key": "zone", "operator": "Exists"}, {"key": "disk", "operator": "In", "values": ["ssd"]}],
-        "matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": [NODE]}],
+        "matchFields": [
+            {"key": "metadata.name", "operator": "NotIn", "values": [NODE]},
+            {"key": "metadata.name", "operator": "NotIn", "values": ["n2"]}],
     }]);
     assert_eq!(terms(&made["spec"]), *expected.as_array().unwrap());
-    let free = NewPod { place: PodPlace::Any { labels: Default::default(), except: None }, ..new() };
+    let free = NewPod { place: PodPlace::Any { labels: Default::default(), except: Vec::new() }, ..new() };
     assert_eq!(
         pod(&template, &free, SpreadForm::Merged).expect("a pod")["spec"]["affinity"],
         affinity,

@@ -21,7 +21,7 @@ fn deployment() -> serde_json::Value {
 
 fn any(labels: &[(&str, &str)], except: Option<&str>) -> PodPlace {
     let labels = labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-    PodPlace::Any { labels, except: except.map(Into::into) }
+    PodPlace::Any { labels, except: except.map(Into::into).into_iter().collect() }
 }
 
 fn spread(max_skew: i64) -> serde_json::Value {

@@ -48,7 +48,7 @@ fn a_zone_that_loses_its_only_replica_counts_as_empty() {
     // A node in the zone that the replica leaves joins.
     put_in_zone(&mut stage, "e", "a", false);
     let NextStep::Do(Effect::CreatePod(new)) = stage.settle("go") else { panic!("a new pod") };
-    assert_eq!(new.place, PodPlace::Any { labels: BTreeMap::new(), except: Some("a".into()) });
+    assert_eq!(new.place, PodPlace::Any { labels: BTreeMap::new(), except: vec!["a".into()] });
     assert_eq!(stage.action("go").status.unwrap().slots[0].replacement.as_ref().unwrap().node, "e");
 }
 

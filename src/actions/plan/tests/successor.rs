@@ -259,7 +259,7 @@ fn otherwise_a_replacement_that_may_run_anywhere_else_comes_first(#[case] change
     let mut stage = drained();
     change(&mut stage);
     let NextStep::Do(Effect::CreatePod(new)) = stage.settle("go") else { panic!("a replacement") };
-    assert_eq!(new.place, PodPlace::Any { labels: BTreeMap::new(), except: Some("a".into()) });
+    assert_eq!(new.place, PodPlace::Any { labels: BTreeMap::new(), except: vec!["a".into()] });
 }
 
 /// A replica that serves nobody leaves as `kubectl drain` would have it, also where its successor could not run beside
