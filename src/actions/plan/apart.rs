@@ -122,7 +122,7 @@ pub fn go_first(view: &View) -> SlotNext {
         return view.hold(step, Some(Reason::ReplicasNotReady), Some(message), None);
     }
     let rollout = scope.rollout(view.ctx.world).map(|message| (Reason::RolloutInProgress, message));
-    let unrest = rollout.or_else(|| by_turns.then(|| obstacles::unready(view, &pods)).flatten());
+    let unrest = rollout.or_else(|| by_turns.then(|| obstacles::unavailable(view, &pods)).flatten());
     if let Some((reason, message)) = unrest.or_else(|| obstacles::budget(view, victim)) {
         return view.hold_or_back(step, reason, message, view.ctx.ready_time() + view.ctx.drain_time());
     }

@@ -41,7 +41,7 @@ pub fn detach(view: &View, step: Step) -> SlotNext {
     // The clock of Readying has run since the new pod was scheduled.
     let before =
         if step == Step::Planned { SignedDuration::ZERO } else { view.ctx.ready_time() + view.settling_time() };
-    let timeout = before + view.ctx.drain_time() + swap::patience(view.ctx);
+    let timeout = before + view.settling_time() + view.ctx.drain_time() + swap::patience(view.ctx);
     if let Some((reason, message)) = obstacles::unrest(view, scope, &pods).or_else(|| obstacles::budget(view, victim)) {
         return view.hold_or_back(step, reason, message, timeout);
     }
@@ -128,8 +128,8 @@ pub fn take_in(view: &View, step: Step) -> SlotNext {
     if let Some(next) = replacement::failure(view, step) {
         return next;
     }
-    if let Some((reason, message)) = obstacles::unready(view, &pods) {
-        return view.hold_or_back(step, reason, message, view.ctx.ready_time());
+    if let Some((reason, message)) = obstacles::unavailable(view, &pods) {
+        return view.hold_or_back(step, reason, message, view.ctx.ready_time() + view.settling_time());
     }
     if pods.wanted_by_others(Some(&view.slot.id)) {
         let message = "another replica is detached and has no substitute yet".to_owned();
@@ -157,10 +157,14 @@ pub fn scale(view: &View, step: Step, by: i32) -> SlotNext {
         return view.suspended(step);
     }
     let danger = || preemption::danger(view, scope).map(|message| (Reason::NodeFull, message));
-    let unrest =
-        if by > 0 { obstacles::unrest(view, scope, &pods).or_else(danger) } else { obstacles::unready(view, &pods) };
+    let unrest = if by > 0 {
+        obstacles::unrest(view, scope, &pods).or_else(danger)
+    } else {
+        obstacles::unavailable(view, &pods)
+    };
     if let Some((reason, message)) = unrest {
-        return view.hold_or_back(step, reason, message, view.ctx.ready_time() + view.ctx.drain_time());
+        let timeout = view.ctx.ready_time() + view.settling_time() + view.ctx.drain_time();
+        return view.hold_or_back(step, reason, message, timeout);
     }
     if by < 0 && scope.replicas() < 1 {
         return view.roll_back(Reason::WorkloadScaled, "somebody scaled the workload to zero");

@@ -20,20 +20,31 @@ const CATCH_UP: SignedDuration = SignedDuration::from_secs(15);
 /// Time after which the ReplicaSet controller has seen the mark on a surplus, in a cluster whose watches work.
 const MARK_ARRIVES: SignedDuration = SignedDuration::from_secs(2);
 
-/// Why no pods of the set may be exchanged now: a rollout, or another pod that is not Ready.
+/// Why no pods of the set may be exchanged now: a rollout, or another pod that is not available.
 pub fn unrest(view: &View, scope: &Scope, pods: &Pods) -> Option<(Reason, String)> {
     if let Some(message) = scope.rollout(view.ctx.world) {
         return Some((Reason::RolloutInProgress, message));
     }
-    unready(view, pods)
+    unavailable(view, pods)
 }
 
-/// Another pod of the set that is not Ready. The set would delete it before the marked pod.
-pub fn unready(view: &View, pods: &Pods) -> Option<(Reason, String)> {
+/// Another pod of the set that is not available. The set would delete a pod that is not Ready before the marked pod, and
+/// one that became Ready a moment ago may fail again.
+pub fn unavailable(view: &View, pods: &Pods) -> Option<(Reason, String)> {
     let own = view.victim.map(|victim| &victim.id.uid);
-    let pod = pods.unready().filter(|pod| Some(&pod.id.uid) != own)?;
-    let message = format!("pod {} of the same set is not Ready; the action continues when it is", pod.id.key.name);
-    Some((Reason::ReplicasNotReady, message))
+    let (pod, from) = pods.unavailable(view.ctx.now).find(|(pod, _)| Some(&pod.id.uid) != own)?;
+    Some((Reason::ReplicasNotReady, unavailable_words(&pod.id.key.name, from)))
+}
+
+/// Describes a sibling that is not available: not Ready, or Ready for less than `minReadySeconds`.
+pub fn unavailable_words(pod: &str, from: Option<Timestamp>) -> String {
+    match from {
+        None => format!("pod {pod} of the same set is not Ready; the action continues when it is"),
+        Some(from) => format!(
+            "pod {pod} of the same set is Ready, and available from {from} on (minReadySeconds); the action continues \
+             then"
+        ),
+    }
 }
 
 /// The budget that would refuse the eviction.

@@ -91,6 +91,17 @@ impl<'a> Pods<'a> {
         self.active().find(|pod| pod.marks.slot.is_none() && !pod.is_ready())
     }
 
+    /// A pod without mark that is not available at this time, with the time at which it is if it stays Ready. A pod that
+    /// is not Ready comes first.
+    pub fn unavailable(&self, now: Timestamp) -> impl Iterator<Item = (&'a PodFact, Option<Timestamp>)> + use<'a> {
+        let min_ready = SignedDuration::from_secs(i64::from(self.set.min_ready_seconds));
+        let unmarked = self.active().filter(|pod| pod.marks.slot.is_none());
+        let known = unmarked.map(move |pod| (pod, pod.ready_from().map(|since| since + min_ready)));
+        let mut late: Vec<_> = known.filter(|(_, from)| from.is_none_or(|from| now < from)).collect();
+        late.sort_by(|(a, from_a), (b, from_b)| (from_a, &a.id.key).cmp(&(from_b, &b.id.key)));
+        late.into_iter()
+    }
+
     /// Names of the young pods that the set has, or had until a slot detached them. Pods that are created later are not
     /// among them.
     pub fn peers(&self, action_created: Timestamp) -> Vec<String> {

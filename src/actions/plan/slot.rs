@@ -245,13 +245,17 @@ impl View<'_> {
         if self.overdue(step, timeout).unwrap_or(false) && (self.can_go_back() || self.slot.break_first) {
             return self.roll_back(reason, &message);
         }
+        // A sibling becomes available without an event.
+        let available = self.pods().and_then(|pods| pods.unavailable(self.ctx.now).filter_map(|(_, from)| from).min());
         if !self.overdue(step, NOTABLE).unwrap_or(false) {
-            return self.hold(step, None, None, self.deadline(step, timeout.min(NOTABLE)));
+            let until = super::earlier(self.deadline(step, timeout.min(NOTABLE)), available);
+            return self.hold(step, None, None, until);
         }
         let deadline = self.deadline(step, timeout);
         let undone = deadline.filter(|_| self.can_go_back() || self.slot.break_first);
         let until = undone.map(|until| format!("; tried until {}, then undone", until.strftime("%H:%M:%S UTC")));
-        self.hold(step, Some(reason), Some(message + &until.unwrap_or_default()), deadline)
+        let wake = super::earlier(deadline, available);
+        self.hold(step, Some(reason), Some(message + &until.unwrap_or_default()), wake)
     }
 
     /// Time for which a new pod must be Ready before the old one leaves.

@@ -56,7 +56,7 @@ fn begin_eviction(view: &View, old: &PodFact) -> SlotNext {
     if let Some(refusal) = way_home(view, old) {
         return view.roll_back(refusal.reason, &refusal.message);
     }
-    let timeout = view.ctx.drain_time();
+    let timeout = view.ctx.drain_time() + view.settling_time();
     if let Some((reason, message)) = stateful_unrest(view, Some(old)).or_else(|| obstacles::budget(view, old)) {
         if view.slot.attempt > 0 && view.overdue(step, timeout).unwrap_or(false) {
             return missed(view, old, &message);
@@ -97,7 +97,7 @@ fn way_home(view: &View, old: &PodFact) -> Option<StartRefusal> {
     way_back(view.ctx, set, old.node.as_ref()?)
 }
 
-/// Why no replica of the set may leave now: a rollout, or another replica that is missing or not Ready.
+/// Why no replica of the set may leave now: a rollout, or another replica that is missing or not available.
 fn stateful_unrest(view: &View, own: Option<&PodFact>) -> Option<(Reason, String)> {
     let (scope, set) = (view.scope.as_ref()?, stateful(view)?);
     if let Some(message) = scope.rollout(view.ctx.world) {
@@ -105,12 +105,14 @@ fn stateful_unrest(view: &View, own: Option<&PodFact>) -> Option<(Reason, String
     }
     let own = own.map(|pod| pod.id.key.name.as_str());
     let names = (set.first_ordinal..set.next_ordinal()).map(|ordinal| set.pod_name(ordinal));
-    let is_ready = |name: &String| {
-        view.ctx.world.pod(&view.ctx.key(name)).is_some_and(|pod| pod.is_ready() && pod.is_of(&set.id.uid))
+    let min_ready = SignedDuration::from_secs(i64::from(set.set.min_ready_seconds));
+    let from = |name: &String| {
+        let pod = view.ctx.world.pod(&view.ctx.key(name)).filter(|pod| pod.is_active() && pod.is_of(&set.id.uid));
+        pod.and_then(PodFact::ready_from).map(|since| since + min_ready)
     };
-    let name = names.filter(|name| Some(name.as_str()) != own).find(|name| !is_ready(name))?;
-    let message = format!("pod {name} of the same set is not Ready; the action continues when it is");
-    Some((Reason::ReplicasNotReady, message))
+    let mut siblings = names.filter(|name| Some(name.as_str()) != own).map(|name| (from(&name), name));
+    let (from, name) = siblings.find(|(from, _)| from.is_none_or(|from| view.ctx.now < from))?;
+    Some((Reason::ReplicasNotReady, obstacles::unavailable_words(&name, from)))
 }
 
 fn evict_stateful(view: &View, old: &PodFact) -> SlotNext {
@@ -189,7 +191,7 @@ fn scale_stateful(view: &View, by: i32, own: Option<&PodFact>) -> SlotNext {
         return view.suspended(step);
     }
     if let Some((reason, message)) = stateful_unrest(view, own) {
-        return view.hold_or_back(step, reason, message, view.ctx.drain_time());
+        return view.hold_or_back(step, reason, message, view.ctx.drain_time() + view.settling_time());
     }
     if rollback::ledger_is_taken(view, scope) {
         let message = "another action is changing spec.replicas".to_owned();

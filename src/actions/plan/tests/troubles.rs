@@ -69,6 +69,98 @@ fn a_trouble_that_stays_is_tried_on_another_node_where_the_action_allows_it() {
     assert_eq!((slot(&stage).step, slot(&stage).reason), (Step::RollingBack, Some(Reason::ReplacementCrashed)));
 }
 
+/// How a new pod fails on its node.
+#[derive(Clone, Copy, Debug)]
+enum Failure {
+    Image,
+    Kubelet,
+    NeverReady,
+}
+
+impl Stage {
+    /// Lets the scheduler bind the new pod of the action to this node.
+    fn bind(&mut self, new: &NewPod, node: &str) {
+        let role = Some(marks::ROLE_REPLACEMENT.into());
+        let own = Marks { slot: Some(new.slot.clone()), role, ..Marks::default() };
+        self.put_pod(&new.key.name, node, |pod| {
+            (pod.ready_since, pod.controller, pod.generated, pod.labels) = (None, None, false, labels(false));
+            pod.marks = own;
+        });
+    }
+
+    /// Lets the new pod fail, and its time pass. Returns the next new pod, if there is one.
+    fn fail(&mut self, name: &str, failure: Failure) -> Option<NewPod> {
+        self.settle("go");
+        match failure {
+            Failure::Image => {
+                let trouble = Trouble { reason: Reason::ImagePullFailed, message: "no such image".into() };
+                self.change_pod(name, |pod| pod.trouble = Some(trouble));
+            }
+            Failure::Kubelet => self.change_pod(name, |pod| pod.finished = true),
+            Failure::NeverReady => {}
+        }
+        self.settle("go");
+        self.now += SignedDuration::from_secs(301);
+        loop {
+            match self.settle("go") {
+                NextStep::Do(Effect::Evict { pod, .. } | Effect::DeletePod { pod, .. }) => {
+                    self.world.remove::<PodFact>(&pod);
+                }
+                NextStep::Do(Effect::CreatePod(new)) => return Some(new),
+                _ => return None,
+            }
+        }
+    }
+}
+
+fn names(nodes: &[ganglion_core::facts::NodeName]) -> Vec<&str> {
+    nodes.iter().map(|node| node.as_str()).collect()
+}
+
+#[rstest]
+#[case::anywhere(json!({"move": {"pod": {"name": "web-a"}}}))]
+#[case::by_labels(json!({"move": {"pod": {"name": "web-a"}, "to": {"nodeSelector": {"target": "yes"}}}}))]
+fn a_node_that_the_scheduler_chose_is_excluded_after_a_failure(
+    #[case] spec: serde_json::Value,
+    #[values(Failure::Image, Failure::Kubelet, Failure::NeverReady)] failure: Failure,
+) {
+    let mut stage = Stage::new();
+    for node in ["b", "c", "d", "e", "f"] {
+        stage.put_node(node, |node| drop(node.labels.insert("target".into(), "yes".into())));
+    }
+    stage.act("go", spec);
+    let NextStep::Do(Effect::CreatePod(mut new)) = stage.settle("go") else { panic!("a new pod") };
+    let mut tried = Vec::new();
+    for node in ["e", "f", "d"] {
+        stage.bind(&new, node);
+        new = stage
+            .fail(&new.key.name, failure)
+            .unwrap_or_else(|| panic!("another node than {node}: {:?}", slot(&stage)));
+        tried.push(node);
+        assert_eq!(names(&slot(&stage).tried), tried);
+    }
+    stage.bind(&new, "c");
+    assert_eq!(stage.fail(&new.key.name, failure), None, "four nodes are enough");
+    let message = stage.ready("go").2;
+    assert!(message.contains("earlier new pods failed on e, f, d"), "{message}");
+}
+
+#[test]
+fn a_create_by_labels_excludes_the_node_that_failed() {
+    let mut stage = Stage::new();
+    for node in ["c", "d"] {
+        stage.put_node(node, |node| drop(node.labels.insert("target".into(), "yes".into())));
+    }
+    let web = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"});
+    stage.act("go", json!({"create": {"workload": web, "to": {"nodeSelector": {"target": "yes"}}}}));
+    let NextStep::Do(Effect::CreatePod(new)) = stage.settle("go") else { panic!("a new pod") };
+    stage.bind(&new, "d");
+    let next = stage.fail(&new.key.name, Failure::Image).expect("another node");
+    assert_eq!(names(&slot(&stage).tried), ["d"]);
+    stage.bind(&next, "c");
+    assert_eq!(stage.fail(&next.key.name, Failure::Image), None, "there is no third node");
+}
+
 #[test]
 fn a_new_pod_that_ends_is_not_waited_for() {
     let (mut stage, pod) = moving(json!({"nodeName": "d"}));
@@ -226,6 +318,66 @@ fn a_move_without_a_target_waits_for_a_node_that_joins() {
     assert!(message.contains("goes on when a node can take it"), "{message}");
     stage.put_node("e", |_| {});
     assert!(matches!(stage.settle("go"), NextStep::Do(Effect::CreatePod(_))));
+}
+
+#[rstest]
+#[case::by_labels(json!({"move": {"workload": web(), "from": {"nodeSelector": {"old": "yes"}}}}))]
+#[case::by_expression(json!({"move": {"workload": web(), "from": {"where": "node.name == 'a'"}}}))]
+#[case::application(json!({"moveApplication": {"selector": {"app": "web"}, "from": {"nodeName": "a"}}}))]
+fn every_move_without_a_target_waits_for_a_node_that_joins(#[case] spec: serde_json::Value) {
+    let mut stage = Stage::new();
+    stage.put_node("a", |node| drop(node.labels.insert("old".into(), "yes".into())));
+    for node in ["b", "c", "d"] {
+        stage.put_node(node, |node| node.cordoned = true);
+    }
+    stage.act("go", spec);
+    for _ in 0..3 {
+        stage.settle("go");
+        stage.now += SignedDuration::from_secs(60);
+    }
+    let (ready, reason, message) = stage.ready("go");
+    assert_eq!((ready.as_str(), reason.as_str()), ("Unknown", "Queued"), "{message}");
+    stage.put_node("e", |_| {});
+    let next = stage.settle("go");
+    assert_ne!(stage.ready("go").1, "Queued", "{next:?}");
+}
+
+fn web() -> serde_json::Value {
+    json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"})
+}
+
+impl Stage {
+    /// Lets pods of `web` count as available after this time.
+    fn put_min_ready(&mut self, seconds: i32) {
+        let mut set = self.world.get::<ReplicaSetFact>(&Key::new(NAMESPACE, "web-h1")).unwrap().clone();
+        set.id.version = self.id("web-h1").version;
+        set.min_ready_seconds = seconds;
+        self.world.apply(set, Origin::Watch);
+    }
+}
+
+/// A sibling that is Ready again serves, but may fail again at once: it is not available yet.
+#[test]
+fn a_sibling_that_is_not_available_yet_is_waited_for() {
+    let (mut stage, pod) = moving(json!({"nodeName": "d"}));
+    stage.put_min_ready(30);
+    let now = stage.now;
+    stage.change_pod(&pod, |pod| pod.ready_since = Some(now));
+    for sibling in ["web-a", "web-b", "web-c"] {
+        stage.change_pod(sibling, |pod| pod.ready_since = Some(now));
+    }
+    stage.settle("go");
+    stage.now += SignedDuration::from_secs(30);
+    let again = stage.now - SignedDuration::from_secs(10);
+    stage.change_pod("web-b", |pod| pod.ready_since = Some(again));
+    let NextStep::Wait { until: Some(until), .. } = stage.settle("go") else { panic!("waits for web-b") };
+    assert!(until <= again + SignedDuration::from_secs(30), "{until}");
+    stage.now += SignedDuration::from_secs(5);
+    stage.settle("go");
+    let (_, reason, message) = stage.ready("go");
+    assert!(reason == "ReplicasNotReady" && message.contains("pod web-b of the same set"), "{reason} {message}");
+    stage.now = again + SignedDuration::from_secs(30);
+    assert!(matches!(stage.settle("go"), NextStep::Do(Effect::ChangePod { change: PodChange::Detach { .. }, .. })));
 }
 
 impl Stage {

@@ -78,3 +78,39 @@ fn without_a_target_the_pod_stays_while_no_node_takes_it() {
     stage.put_node("e", |fact| drop(fact.labels.insert("host".into(), "e".into())));
     assert_eq!(evicts(&stage.settle("go")), Some("db-1"));
 }
+
+/// Zones of the same names as the nodes, of which a pod may run in each at most one more than elsewhere.
+#[test]
+fn a_named_target_obeys_the_spread_constraints() {
+    let mut stage = Stage::stateful(Way::Policy);
+    let template = json!({"metadata": {"labels": stateful_labels()}, "spec": {"containers": [],
+        "topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule",
+            "labelSelector": {"matchLabels": stateful_labels()}}]}});
+    let template: TemplateFact = serde_json::from_str(&template.to_string()).expect("a pod template");
+    stage.put_stateful(3, Way::Policy, |set| set.set.template = Some(Arc::new(template)));
+    for (node, zone) in [("a", "a"), ("b", "b"), ("c", "c"), ("d", "b")] {
+        stage.put_node(node, |fact| drop(fact.labels.insert("zone".into(), zone.into())));
+    }
+    stage.put(budget_of_db(0), "db");
+    stage.act("go", move_db("db-1", json!({"nodeName": "d"})));
+    assert!(matches!(stage.settle("go"), NextStep::Wait { .. }), "the budget allows nothing");
+    // Before the eviction, the target gets into another zone, which has a replica.
+    stage.put_node("d", |fact| drop(fact.labels.insert("zone".into(), "c".into())));
+    stage.put(budget_of_db(1), "db");
+    assert_eq!(evicts(&stage.settle("go")), None, "the constraint allows no second replica in zone c");
+}
+
+/// A replica that became Ready a moment ago is not available: the next one stays until it is.
+#[test]
+fn a_sibling_that_is_not_available_yet_is_waited_for() {
+    let mut stage = Stage::stateful(Way::Policy);
+    stage.put_stateful(3, Way::Policy, |set| set.set.min_ready_seconds = 30);
+    let again = stage.now - SignedDuration::from_secs(10);
+    stage.put_replica("db-2", "", |pod| (pod.node, pod.ready_since) = (Some("c".into()), Some(again)));
+    stage.act("go", move_db("db-1", json!({"nodeName": "d"})));
+    let next = stage.settle("go");
+    let NextStep::Wait { until: Some(until), .. } = next else { panic!("waits for db-2: {next:?}") };
+    assert!(until <= again + SignedDuration::from_secs(30), "{until}");
+    stage.now = again + SignedDuration::from_secs(30);
+    assert_eq!(evicts(&stage.settle("go")), Some("db-1"));
+}
