@@ -1,8 +1,8 @@
 //! The nodes that can take the replicas of one plan, best first.
 //!
 //! Each node is evaluated once, and again after a replica was assigned to it: with thousands of nodes and a `where`,
-//! this is most of the work of a plan. All nodes are ranked again after each assignment, since one replica may change the
-//! score of every node.
+//! this is most of the work of a plan. All nodes are ranked again after each assignment, since one replica may
+//! change the score of every node.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,7 +22,7 @@ use super::rank::{NodeRanking, RankedPod};
 use super::scope::{Scope, StartRefusal};
 use super::volumes::BoundVolumes;
 
-/// Order of the nodes, best first. What the user declares in the action comes before what the scheduler would do.
+/// Order of the nodes, best first. Declarations of the action come before preferences of the scheduler.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct NodeRank {
     /// See [`Filter::preference`].

@@ -28,8 +28,8 @@ pub fn unrest(view: &View, scope: &Scope, pods: &Pods) -> Option<(Reason, String
     unavailable(view, pods)
 }
 
-/// Another pod of the set that is not available. The set would delete a pod that is not Ready before the marked pod, and
-/// one that became Ready a moment ago may fail again.
+/// Another pod of the set that is not available. The set would delete a pod that is not Ready before the marked pod,
+/// and one that became Ready a moment ago may fail again.
 pub fn unavailable(view: &View, pods: &Pods) -> Option<(Reason, String)> {
     let own = view.victim.map(|victim| &victim.id.uid);
     let (pod, from) = pods.unavailable(view.ctx.now).find(|(pod, _)| Some(&pod.id.uid) != own)?;

@@ -91,8 +91,8 @@ impl<'a> Pods<'a> {
         self.active().find(|pod| pod.marks.slot.is_none() && !pod.is_ready())
     }
 
-    /// A pod without mark that is not available at this time, with the time at which it is if it stays Ready. A pod that
-    /// is not Ready comes first.
+    /// A pod without mark that is not available at this time, with the time at which it is if it stays Ready. A pod
+    /// that is not Ready comes first.
     pub fn unavailable(&self, now: Timestamp) -> impl Iterator<Item = (&'a PodFact, Option<Timestamp>)> + use<'a> {
         let min_ready = SignedDuration::from_secs(i64::from(self.set.min_ready_seconds));
         let unmarked = self.active().filter(|pod| pod.marks.slot.is_none());

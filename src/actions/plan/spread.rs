@@ -132,8 +132,8 @@ impl SpreadRules {
         self.0.iter().map(weight).collect()
     }
 
-    /// Cost of the node by the constraints with these weights, as kube-scheduler computes it for preferred ones. None if
-    /// the node lacks a label.
+    /// Cost of the node by the constraints with these weights, as kube-scheduler computes it for preferred ones. None
+    /// if the node lacks a label.
     pub fn cost(&self, node: &NodeFact, weights: &[f64]) -> Option<f64> {
         let cost = |(rule, weight): (&SpreadRule, &f64)| {
             let here = rule.domains.get(node.labels.get(&rule.key)?).copied().unwrap_or(0);

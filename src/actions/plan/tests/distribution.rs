@@ -195,7 +195,7 @@ fn the_moves_of_an_application_are_spread() {
     assert_eq!(sorted(plan.replicas.into_iter().filter_map(|replica| replica.to)), ["n1", "n2", "n3", "n3"]);
 }
 
-/// What the user declares comes before what the scheduler would do.
+/// Declarations of the user come before preferences of the scheduler.
 #[rstest]
 #[case::a_policy(json!({"policy": "n3"}))]
 #[case::a_preference(json!({"preferences": [{"where": "node.name == 'n3'"}]}))]
