@@ -5,11 +5,13 @@
 use std::collections::BTreeMap;
 
 use futures::{StreamExt, stream};
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::{Resource, ResourceExt};
 
 use super::observe::{is_own, not_owned};
+use super::refusals::{cause_of, note};
 use super::{SwarmPoolController, is_large, key_of, namespace, without_blocking};
 use ganglion_api::marks;
 use ganglion_api::swarm_pool::reasons::PoolReason;
@@ -18,8 +20,9 @@ use ganglion_core::facts::{ConfigMapFact, Identity, Key};
 use ganglion_core::json_patch::JsonPatch;
 use ganglion_core::world::Origin;
 use ganglion_pools_plan::PoolProblem;
-use ganglion_pools_plan::file::{self, Published, RECORD_KEY};
+use ganglion_pools_plan::file::{self, JobList, Published, RECORD_KEY};
 use ganglion_pools_plan::output::{OutputMap, OutputMemory, output_files};
+use ganglion_pools_plan::refusals::RefusalCause;
 use ganglion_pools_plan::room::JobRoom;
 use ganglion_pools_plan::sources::{ParsedSource, SourceMemory};
 use ganglion_runtime::error::Error;
@@ -117,20 +120,16 @@ impl SwarmPoolController {
     }
 
     /// Writes the ConfigMaps that differ from `lists` or that somebody else edited, and deletes surplus ones. Returns
-    /// true if there was anything to write.
+    /// true if anything was written.
     pub(super) async fn write_outputs(
         &self,
         pool: &SwarmPool,
         memory: &mut OutputMemory,
         lists: &Published,
+        now: Timestamp,
     ) -> Result<bool, WriteFailure> {
         let desired = output_files(pool, lists);
-        let surplus: Vec<Identity> = memory
-            .maps
-            .iter()
-            .filter(|(name, _)| !desired.contains_key(*name))
-            .map(|(_, map)| map.id.clone())
-            .collect();
+        let surplus: Vec<String> = memory.maps.keys().filter(|name| !desired.contains_key(*name)).cloned().collect();
         let mut writes = Vec::new();
         for (name, published) in desired {
             let current = memory.maps.get(&name);
@@ -143,7 +142,7 @@ impl SwarmPoolController {
             }
             writes.push(self.write_output(pool, current, OutputWrite { name, published, text, record }));
         }
-        let any = !writes.is_empty() || !surplus.is_empty();
+        let any = !writes.is_empty();
         // All writes end before the first failure is returned, so that the memory knows what was written.
         let results: Vec<_> = stream::iter(writes).buffer_unordered(AT_ONCE).collect().await;
         let mut failure = None;
@@ -160,11 +159,75 @@ impl SwarmPoolController {
         if let Some(failure) = failure {
             return Err(failure);
         }
-        for id in surplus {
-            self.delete_output(&id).await?;
-            memory.maps.remove(&id.key.name);
+        Ok(self.delete_surplus(pool, memory, surplus, (lists, now)).await? || any)
+    }
+
+    /// Deletes surplus ConfigMaps. A refusal is noted, and does not stop the pool: the lists of that ConfigMap no longer
+    /// count. Returns true if anything changed.
+    async fn delete_surplus(
+        &self,
+        pool: &SwarmPool,
+        memory: &mut OutputMemory,
+        surplus: Vec<String>,
+        (lists, now): (&Published, Timestamp),
+    ) -> Result<bool, WriteFailure> {
+        let (mut waits, mut any) = (memory.delete_refused.as_ref().is_some_and(|refused| refused.waits(now)), false);
+        let mut refusal = None;
+        for name in &surplus {
+            let Some(map) = memory.maps.get(name) else { continue };
+            if !waits || !map.exists() {
+                match self.delete_output(&map.id).await {
+                    Ok(()) => {
+                        memory.maps.remove(name);
+                        any = true;
+                        continue;
+                    }
+                    Err(error) => {
+                        let (cause, message) = cause_of(error)?;
+                        // The others are refused, too.
+                        waits |= cause == RefusalCause::Permission;
+                        refusal = Some((cause, message));
+                    }
+                }
+            }
+            if !map.is_surplus {
+                let emptied = self.empty_surplus(pool, name, map, lists).await?;
+                memory.maps.insert(name.clone(), emptied);
+                any = true;
+            }
+        }
+        match refusal {
+            Some(refusal) => note(&mut memory.delete_refused, refusal, now),
+            None if !waits || surplus.is_empty() => memory.delete_refused = None,
+            None => {}
         }
         Ok(any)
+    }
+
+    /// Removes the jobs from a surplus ConfigMap: a pod that returns under the name of its worker would run them until
+    /// it gets a new list.
+    async fn empty_surplus(
+        &self,
+        pool: &SwarmPool,
+        name: &str,
+        map: &OutputMap,
+        lists: &Published,
+    ) -> Result<OutputMap, WriteFailure> {
+        if map.published.lists.values().all(|list| list.jobs.is_empty()) {
+            return Ok(OutputMap { is_surplus: true, ..map.clone() });
+        }
+        let version = lists.version.max(map.published.version);
+        let empty = |name: &String| (name.clone(), JobList { version, ..JobList::default() });
+        let published = Published {
+            lists: map.published.lists.keys().map(empty).collect(),
+            version,
+            gaps: lists.gaps.clone(),
+            ..Published::default()
+        };
+        let (text, record) = file::render(&published);
+        let write = OutputWrite { name: name.to_owned(), published, text, record };
+        let emptied = self.write_output(pool, Some(map), write).await?;
+        Ok(OutputMap { is_surplus: true, ..emptied })
     }
 
     async fn write_output(

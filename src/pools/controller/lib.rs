@@ -13,6 +13,7 @@
 mod config_maps;
 mod observe;
 pub mod probes;
+mod refusals;
 mod report;
 mod scale;
 #[cfg(test)]
@@ -231,11 +232,12 @@ impl SwarmPoolController {
         handover: &PlannedHandover,
         memory: &mut PoolMemory,
     ) -> Result<PoolDone, Error> {
-        self.annotate_slots(observed, handover).await?;
+        self.annotate_slots(observed, handover, &mut memory.workers).await?;
         if matches!(handover.publication, ListsToPublish::AwaitReports) {
             return Ok(PoolDone::Waits(handover.plan.due.into()));
         }
-        let has_written = match self.write_outputs(&observed.pool, &mut memory.output, handover.lists()).await {
+        let (output, lists) = (&mut memory.output, handover.lists());
+        let has_written = match self.write_outputs(&observed.pool, output, lists, observed.now).await {
             Ok(has_written) => has_written,
             Err(WriteFailure::Problem(problem)) => return Ok(problem.into()),
             Err(WriteFailure::Request(error)) => return Err(error),

@@ -12,6 +12,7 @@ use ganglion_core::status::{StatusChange, StatusPolicy, StatusTiming};
 use ganglion_core::words::counted;
 use ganglion_pools_plan::PoolProblem;
 use ganglion_pools_plan::handover::runs_its_list;
+use ganglion_pools_plan::refusals::{Refusal, slots_condition, surplus_condition};
 use ganglion_pools_plan::replicas::{self, RefusedWrite, follow_condition};
 use ganglion_pools_plan::state::{PoolState, health, refused, status};
 use ganglion_pools_plan::step::{ObservedPool, PlannedHandover, PoolMemory, timeout};
@@ -62,6 +63,7 @@ impl SwarmPoolController {
             (state.next_due(), health, status)
         };
         let status = self.with_scale(status, observed, memory.follow_refused.as_ref());
+        let status = self.with_refusals(status, observed, memory);
         let report_at = self.report_changed(&observed.pool, memory, &status).await?;
         let must_retry = refreshed.retry || matches!(health, Health::Retrying(PoolReason::BudgetBlocked, _));
         let retry_at = if must_retry { now.checked_add(RETRY).ok() } else { None };
@@ -69,9 +71,10 @@ impl SwarmPoolController {
         // Another pool may have released memory, which wakes nobody.
         let room_at = if memory.sources.lacks_room() { now.checked_add(ROOM_CHECK).ok() } else { None };
         let (given_at, waits_until) = (handover.plan.due, handover.workers.waits_until);
-        let refusals = [&memory.scale_refused, &memory.follow_refused];
-        let refused_until =
-            refusals.into_iter().flatten().filter_map(RefusedWrite::retry_at).filter(|at| *at > now).min();
+        let numbers = [&memory.scale_refused, &memory.follow_refused].into_iter().flatten();
+        let others = [&memory.workers.slots_refused, &memory.output.delete_refused].into_iter().flatten();
+        let refusals = numbers.map(|refused| &refused.refusal).chain(others);
+        let refused_until = refusals.filter_map(Refusal::retry_at).filter(|at| *at > now).min();
         let scale_at = replicas::retry_at(&memory.scaled).filter(|at| *at > now);
         Ok(Next::earliest([
             next_timeout,
@@ -139,6 +142,16 @@ impl SwarmPoolController {
         let mut conditions = status.conditions;
         conditions.extend(follow_condition(&observed.pool, workload, refused, self.stamp(&observed.pool)));
         SwarmPoolStatus { replicas: Some(workload.status_replicas), selector, conditions, ..status }
+    }
+
+    /// Adds a condition for each refused write without which the pool goes on.
+    fn with_refusals(&self, status: SwarmPoolStatus, observed: &ObservedPool, memory: &PoolMemory) -> SwarmPoolStatus {
+        let (pool, stamp) = (&observed.pool, self.stamp(&observed.pool));
+        let surplus: Vec<&str> = memory.output.surplus().collect();
+        let mut conditions = status.conditions;
+        conditions.extend(slots_condition(pool, memory.workers.slots_refused.as_ref(), stamp));
+        conditions.extend(surplus_condition(pool, &surplus, memory.output.delete_refused.as_ref(), stamp));
+        SwarmPoolStatus { conditions, ..status }
     }
 
     fn stamp(&self, pool: &SwarmPool) -> Stamp {

@@ -6,13 +6,15 @@ use kube::ResourceExt;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
+use super::refusals::cause_of;
 use super::{PoolDone, SwarmPoolController, key_of, namespace};
 use ganglion_api::marks;
 use ganglion_api::swarm_pool::{PoolWorkloadKind, SwarmPool, SwarmPoolStatus};
 use ganglion_core::facts::{DeploymentFact, StatefulSet, StatefulSetFact};
 use ganglion_core::json_patch::JsonPatch;
 use ganglion_core::world::Origin;
-use ganglion_pools_plan::replicas::{FollowStep, ObservedWorkload, RefusalCause, RefusedWrite, ScaleWrite};
+use ganglion_pools_plan::refusals::RefusalCause;
+use ganglion_pools_plan::replicas::{FollowStep, ObservedWorkload, RefusedWrite, ScaleWrite};
 use ganglion_pools_plan::step::{ObservedPool, PoolMemory};
 use ganglion_runtime::error::Error;
 use ganglion_runtime::frame::Next;
@@ -110,11 +112,9 @@ impl SwarmPoolController {
 /// Notes that a write was refused until somebody changes something. Returns any other error.
 fn note_refusal(refused: &mut Option<RefusedWrite>, error: Error, replicas: i32, now: Timestamp) -> Result<(), Error> {
     let (cause, message) = match error {
-        Error::Forbidden(message) => (RefusalCause::Permission, message),
-        Error::Denied(message) => (RefusalCause::Admission, message),
         // The next status write finds out whether the pool is gone.
         Error::NotFound(message) => (RefusalCause::OldCrd, message),
-        error => return Err(error),
+        error => cause_of(error)?,
     };
     *refused = Some(RefusedWrite::new(refused.as_ref(), cause, replicas, message, now));
     Ok(())

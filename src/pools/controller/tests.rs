@@ -6,6 +6,7 @@ use std::time::Duration;
 use http::{Request, Response};
 use http_body_util::BodyExt;
 use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::Deployment;
 use kube::Client;
 use kube::client::Body;
 use prometheus_client::metrics::counter::Counter;
@@ -15,7 +16,9 @@ use tokio_util::sync::CancellationToken;
 use tower_test::mock;
 
 use super::*;
-use ganglion_core::facts::{Identity, PodFact, SlimPod, StatefulSet, StatefulSetFact};
+use ganglion_core::facts::{
+    DeploymentFact, Identity, PodFact, ReplicaSet, ReplicaSetFact, SlimPod, StatefulSet, StatefulSetFact,
+};
 use ganglion_core::world::{Origin, World};
 use ganglion_outbound::address::{self, Names, Rules};
 use ganglion_outbound::client::AnswerLimits;
@@ -73,7 +76,7 @@ fn answer(request: &str, body: Value) -> Option<Value> {
             "metadata": {"resourceVersion": "1"}, "items": [],
         }),
         "PATCH" if path.contains("/configmaps/") => {
-            let mut map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta("lists", "21")});
+            let mut map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta(&name, "21")});
             map["metadata"]["ownerReferences"] = json!([{
                 "apiVersion": "ganglion.dev/v1alpha1", "kind": "SwarmPool", "name": "p", "uid": "p", "controller": true,
             }]);
@@ -85,7 +88,7 @@ fn answer(request: &str, body: Value) -> Option<Value> {
         _ => body,
     };
     if request.starts_with("POST") {
-        answer["metadata"]["uid"] = json!("lists");
+        answer["metadata"]["uid"] = answer["metadata"]["name"].clone();
         answer["metadata"]["namespace"] = json!("n");
         answer["metadata"]["resourceVersion"] = json!("20");
     }
@@ -99,16 +102,17 @@ fn serve() -> (Client, Requests) {
     serve_pool(pool(), None)
 }
 
-/// Refusal of each patch of objects whose path contains the text.
+/// Refusal of each request with this method whose path contains the text.
 #[derive(Clone, Copy)]
-struct RefusedPatch {
+struct RefusedRequest {
+    method: &'static str,
     path: &'static str,
     code: u16,
     message: &'static str,
 }
 
 /// Serves this pool.
-fn serve_pool(mut stored: Value, refusal: Option<RefusedPatch>) -> (Client, Requests) {
+fn serve_pool(mut stored: Value, refusal: Option<RefusedRequest>) -> (Client, Requests) {
     let (service, mut handle) = mock::pair::<Request<Body>, Response<Body>>();
     let requests = Requests::default();
     let log = Arc::clone(&requests);
@@ -119,8 +123,9 @@ fn serve_pool(mut stored: Value, refusal: Option<RefusedPatch>) -> (Client, Requ
             let bytes = body.collect().await.unwrap().to_bytes();
             let body: Value = serde_json::from_slice(&bytes).unwrap_or_default();
             let request = format!("{} {}", head.method, head.uri);
-            let is_refused = |refusal: &RefusedPatch| head.method == "PATCH" && head.uri.path().contains(refusal.path);
-            if let Some(RefusedPatch { code, message, .. }) = refusal.filter(is_refused) {
+            let is_refused =
+                |refusal: &RefusedRequest| head.method == refusal.method && head.uri.path().contains(refusal.path);
+            if let Some(RefusedRequest { code, message, .. }) = refusal.filter(is_refused) {
                 let status = json!({"kind": "Status", "status": "Failure", "code": code, "message": message});
                 let response = Response::builder().status(code).body(status.to_string().into_bytes().into());
                 send.send_response(response.unwrap());
@@ -283,7 +288,7 @@ async fn a_pool_that_may_not_follow_its_workload_hands_over_its_jobs() {
     ] {
         let mut whole = pool();
         whole["spec"].as_object_mut().unwrap().remove("replicas");
-        let refusal = RefusedPatch { path: "/swarmpools/p/scale", code, message };
+        let refusal = RefusedRequest { method: "PATCH", path: "/swarmpools/p/scale", code, message };
         let (client, requests) = serve_pool(whole.clone(), Some(refusal));
         let controller = controller(&client);
         start(&controller, whole).await;
@@ -305,7 +310,8 @@ async fn a_pool_that_may_not_follow_its_workload_hands_over_its_jobs() {
 #[tokio::test]
 async fn a_pool_whose_pods_may_not_be_annotated_reports_its_workers() {
     let message = "pods \"w-0\" is forbidden: ValidatingAdmissionPolicy 'no' with binding 'no' denied request";
-    let (client, requests) = serve_pool(pool(), Some(RefusedPatch { path: "/pods/", code: 403, message }));
+    let (client, requests) =
+        serve_pool(pool(), Some(RefusedRequest { method: "PATCH", path: "/pods/", code: 403, message }));
     let controller = controller(&client);
     start(&controller, pool()).await;
     let action = reconcile(Arc::clone(&controller), Key::new("n", "p")).await.unwrap();
@@ -349,6 +355,108 @@ async fn jobs_of_a_worker_that_has_stopped_are_given_at_once() {
     reconcile(Arc::clone(&controller), key).await.unwrap();
     let steps = ["PATCH configmaps/lists", "GET pods/w-1", "PATCH configmaps/lists", "PATCH pods/w-0"];
     assert_eq!(taken(&requests), steps);
+}
+
+/// The last written status, and its condition of this type.
+fn last_status(requests: &Requests, condition: &str) -> (Value, Value) {
+    let requests = requests.lock().unwrap();
+    let status = requests.iter().rfind(|(request, _)| request == "PUT p/status").unwrap().1["status"].clone();
+    let conditions = status["conditions"].as_array().unwrap();
+    let found = conditions.iter().find(|one| one["type"] == condition).cloned().unwrap_or_default();
+    (status, found)
+}
+
+fn count(requests: &Requests, name: &str) -> usize {
+    requests.lock().unwrap().iter().filter(|(request, _)| request == name).count()
+}
+
+/// The file of a worker that is gone stays, without jobs: they are with another worker.
+#[tokio::test]
+async fn a_pool_that_may_not_delete_a_surplus_config_map_hands_over_its_jobs() {
+    let message = "admission webhook \"no\" denied the request: keep it";
+    let refusal = RefusedRequest { method: "DELETE", path: "/configmaps/", code: 403, message };
+    // Strict: the first version after the assignment empties the list of the worker that is gone.
+    for (policy, latest) in [("Strict", 3), ("Immediate", 2)] {
+        let mut whole = pool();
+        whole["spec"]["output"]["layout"] = json!("PerWorker");
+        whole["spec"]["handover"] = json!({"policy": policy});
+        let (client, requests) = serve_pool(whole.clone(), Some(refusal));
+        let controller = controller(&client);
+        start(&controller, whole.clone()).await;
+        let key = Key::new("n", "p");
+        reconcile(Arc::clone(&controller), key.clone()).await.unwrap();
+        for name in ["w-0", "w-1"] {
+            observe_pod(&controller, reporting(name, "40", 1));
+        }
+        reconcile(Arc::clone(&controller), key.clone()).await.unwrap();
+        whole["metadata"]["resourceVersion"] = json!("101");
+        whole["spec"]["replicas"] = json!(1);
+        observe_pool(&controller, whole);
+        observe_set(&controller, 1, "60");
+        let gone = Identity { key: Key::new("n", "w-1"), uid: "w-1".into(), version: String::new() };
+        controller.ctx.store.remove::<PodFact>(&gone);
+        for version in ["70", "71", "72", "73"] {
+            // A refused pool comes back with an error, or waits.
+            let _ = reconcile(Arc::clone(&controller), key.clone()).await;
+            observe_pod(&controller, reporting("w-0", version, latest));
+        }
+        let (status, condition) = last_status(&requests, "SurplusDeleted");
+        assert_eq!(status["conditions"][0]["reason"], "Converged", "{policy}: {status}");
+        assert_eq!((&condition["status"], &condition["reason"]), (&json!("False"), &json!("WriteFailed")), "{status}");
+        let said = condition["message"].as_str().unwrap();
+        assert!(said.starts_with("1 ConfigMap of workers") && said.contains("such as lists-w-1"), "{said}");
+        assert!(said.ends_with(message), "{said}");
+        assert_eq!(count(&requests, "DELETE configmaps/lists-w-1"), 1, "it is tried again after ten minutes");
+        let requests = requests.lock().unwrap();
+        let patch = &requests.iter().rfind(|(request, _)| request == "PATCH configmaps/lists-w-1").unwrap().1;
+        let file = patch.as_array().unwrap().iter().find(|one| one["path"] == "/data/config.yml");
+        let text = file.map(|one| one["value"].to_string()).unwrap_or_else(|| patch.to_string());
+        assert!(!text.contains("- a") && !text.contains("- b"), "{policy}: {text}");
+    }
+}
+
+/// Pods of a Deployment keep their slots while this process runs.
+#[tokio::test]
+async fn a_pool_that_may_not_annotate_slots_hands_over_its_jobs() {
+    let message = "admission webhook \"no\" denied the request: pods stay as they are";
+    let mut whole = pool();
+    whole["spec"]["workload"]["kind"] = json!("Deployment");
+    let refusal = RefusedRequest { method: "PATCH", path: "/pods/", code: 403, message };
+    let (client, requests) = serve_pool(whole.clone(), Some(refusal));
+    let controller = controller(&client);
+    let template = json!({"metadata": {}, "spec": {"containers": []}});
+    let deployment = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": meta("w", "3"),
+        "spec": {"replicas": 2, "selector": {}, "template": template},
+    });
+    let mut set = json!({
+        "apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": meta("s", "3"),
+        "spec": {"replicas": 2, "selector": {}, "template": template},
+    });
+    let owner = |kind: &str, name: &str| json!([{"apiVersion": "apps/v1", "kind": kind, "name": name, "uid": name, "controller": true}]);
+    set["metadata"]["ownerReferences"] = owner("Deployment", "w");
+    let store = &controller.ctx.store;
+    store.apply(DeploymentFact::from(serde_json::from_value::<Deployment>(deployment).unwrap()), Origin::Watch);
+    store.apply(ReplicaSetFact::from(serde_json::from_value::<ReplicaSet>(set).unwrap()), Origin::Watch);
+    start(&controller, whole).await;
+    for version in ["50", "51", "52"] {
+        for name in ["w-0", "w-1"] {
+            let mut pod = if version == "50" { pod(name, version) } else { reporting(name, version, 1) };
+            pod["metadata"]["ownerReferences"] = owner("ReplicaSet", "s");
+            observe_pod(&controller, pod);
+        }
+        let _ = reconcile(Arc::clone(&controller), Key::new("n", "p")).await;
+    }
+    assert_eq!(count(&requests, "POST n/configmaps"), 1);
+    let (status, condition) = last_status(&requests, "SlotsRecorded");
+    assert_eq!(status["conditions"][0]["reason"], "Converged", "{status}");
+    assert_eq!((&condition["status"], &condition["reason"]), (&json!("False"), &json!("WriteFailed")), "{status}");
+    let said = condition["message"].as_str().unwrap();
+    assert!(said.contains("ganglion.dev/worker") && said.ends_with(message), "{said}");
+    let slots = |(request, body): &&(String, Value)| {
+        request.starts_with("PATCH pods/") && body.to_string().contains("ganglion.dev/worker\"")
+    };
+    assert_eq!(requests.lock().unwrap().iter().filter(slots).count(), 2, "it is tried again after ten minutes");
 }
 
 /// Somebody reverts the replicas again and again, and then nothing happens any more: the pool tries again by itself.

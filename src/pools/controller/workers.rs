@@ -6,6 +6,7 @@ use futures::future::join_all;
 use kube::api::Patch;
 use serde_json::json;
 
+use super::refusals::{cause_of, note};
 use super::{SwarmPoolController, key_of, namespace};
 use ganglion_api::marks;
 use ganglion_core::facts::{Identity, Key, PodFact, SlimPod};
@@ -39,18 +40,41 @@ enum LivePod {
 }
 
 impl SwarmPoolController {
-    /// Annotates pods of a Deployment with the slots that they take over.
+    /// Annotates pods of a Deployment with the slots that they occupy. A refusal is noted, and does not stop the pool:
+    /// this process remembers the slots.
     pub(super) async fn annotate_slots(
         &self,
         observed: &ObservedPool,
         handover: &PlannedHandover,
+        memory: &mut WorkerMemory,
     ) -> Result<(), Error> {
         let Some(workload) = &observed.workload else { return Ok(()) };
-        let mut writes = Vec::new();
-        for (name, slot) in &handover.workers.assigned.new_slots {
-            writes.push(self.annotate(workload.pods.get(name), marks::WORKER, slot.to_string()));
+        let unmarked = handover.workers.assigned.unmarked.iter();
+        let pods: Vec<(&PodFact, u32)> =
+            unmarked.filter_map(|(name, slot)| Some((workload.pods.get(name)?, *slot))).collect();
+        let slots = pods.iter().map(|(pod, slot)| (pod.id.uid.clone(), *slot)).collect();
+        if memory.slots_refused.as_ref().is_some_and(|refused| refused.waits(observed.now)) && !pods.is_empty() {
+            memory.slots = slots;
+            return Ok(());
         }
-        join_all(writes).await.into_iter().collect()
+        let writes = pods.iter().map(|(pod, slot)| self.annotate(Some(pod), marks::WORKER, slot.to_string()));
+        let mut refusal = None;
+        for written in join_all(writes).await {
+            if let Err(error) = written {
+                refusal = Some(cause_of(error)?);
+            }
+        }
+        match refusal {
+            Some(refusal) => {
+                memory.slots = slots;
+                note(&mut memory.slots_refused, refusal, observed.now);
+            }
+            None => {
+                memory.slots.clear();
+                memory.slots_refused = None;
+            }
+        }
+        Ok(())
     }
 
     /// Makes workers read the published lists. Verifies by a live read that workers whose pod seems gone have stopped.

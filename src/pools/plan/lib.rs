@@ -4,6 +4,7 @@
 //! | file | description |
 //! |---|---|
 //! | `step` | decides what the controller does next |
+//! | `refusals` | writes that the API server refuses, and without which a pool goes on |
 //! | `replicas` | decides whether to scale the workload |
 //! | `room` | memory for jobs |
 //! | `sources` | the jobs of a pool, from its spec and from ConfigMaps |
@@ -25,6 +26,7 @@ pub mod file;
 pub mod handover;
 pub mod jobs;
 pub mod output;
+pub mod refusals;
 pub mod replicas;
 pub mod room;
 pub mod sources;

@@ -6,6 +6,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt;
 
 use super::file::{self, Published, RECORD_KEY};
+use super::refusals::Refusal;
 use super::sources::is_current;
 use ganglion_api::swarm_pool::status::PoolWorker;
 use ganglion_api::swarm_pool::{Output, OutputLayout, SwarmPool};
@@ -24,6 +25,8 @@ pub struct OutputMap {
     pub published: Published,
     /// true: somebody else edited or deleted the ConfigMap, so it must be written again.
     pub is_foreign_edit: bool,
+    /// true: its worker is gone, but the API server refuses to delete it. Its lists no longer count.
+    pub is_surplus: bool,
 }
 
 impl OutputMap {
@@ -36,7 +39,14 @@ impl OutputMap {
             has_labels: !map.labels().is_empty(),
             published: file::parse(text(&pool.spec.output.key), text(RECORD_KEY)),
             is_foreign_edit: false,
+            is_surplus: false,
         }
+    }
+
+    /// Lists that count. The versions of a surplus ConfigMap count, because workers may have read them.
+    fn counted(&self) -> Published {
+        let published = self.published.clone();
+        if self.is_surplus { Published { lists: BTreeMap::new(), ..published } } else { published }
     }
 
     /// Whether the ConfigMap exists.
@@ -55,15 +65,22 @@ pub struct OutputMemory {
     /// true: somebody edited or deleted the output ConfigMaps before this process read them; workers may have read
     /// lists that the operator did not write.
     pub is_distrusted: bool,
+    /// The last refused deletion of a surplus ConfigMap.
+    pub delete_refused: Option<Refusal>,
 }
 
 impl OutputMemory {
     /// Joins the published lists of all ConfigMaps. Their version is at least that in the status: the ConfigMaps may
     /// have been deleted.
     pub fn published(&self, pool: &SwarmPool) -> Published {
-        let joined = file::join(self.maps.values().map(|map| map.published.clone()));
+        let joined = file::join(self.maps.values().map(OutputMap::counted));
         let reported = pool.status.as_ref().and_then(|status| status.version).unwrap_or(0);
         Published { version: joined.version.max(reported), ..joined }
+    }
+
+    /// Names of the surplus ConfigMaps that the API server refuses to delete.
+    pub fn surplus(&self) -> impl Iterator<Item = &str> {
+        self.maps.iter().filter(|(_, map)| map.is_surplus).map(|(name, _)| name.as_str())
     }
 
     /// Marks ConfigMaps that somebody deleted, which are created again with the same content. Returns those that

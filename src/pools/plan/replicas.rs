@@ -9,26 +9,20 @@
 
 use std::collections::BTreeMap;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::PoolProblem;
+use super::refusals::{Refusal, RefusalCause, missing_rule};
 use super::workers::PoolWorkloadFact;
 use ganglion_api::swarm_pool::SwarmPool;
 use ganglion_api::swarm_pool::reasons::PoolReason;
-use ganglion_core::conditions::{self, Stamp};
+use ganglion_core::conditions::Stamp;
 use ganglion_core::contest;
 use ganglion_core::facts::{Identity, PodFact, ScaleFact, Uid};
 
 /// Condition of a pool that follows its workload and does not show its replicas, because the API server refuses that.
 pub const FOLLOWS_WORKLOAD: &str = "FollowsWorkload";
-
-/// Pause after a refused write.
-const RETRY: SignedDuration = SignedDuration::from_mins(10);
-
-/// Pause after the first write for which a permission was missing: an API server that has just started refuses requests
-/// until it has loaded its roles.
-const CONFIRM: SignedDuration = SignedDuration::from_secs(10);
 
 /// Workload of a pool, with its pods.
 pub struct ObservedWorkload {
@@ -53,27 +47,12 @@ pub struct ScaleWrite {
     pub replicas: i32,
 }
 
-/// Why the API server refuses a write until somebody changes something.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RefusalCause {
-    /// The operator lacks a permission.
-    Permission,
-    /// Validation, admission or a quota refuses the value.
-    Admission,
-    /// The CRD is older than the operator: it lacks the scale subresource or a field of the status.
-    OldCrd,
-}
-
 /// The last of the writes of one number that were refused, without an accepted one in between.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RefusedWrite {
-    pub cause: RefusalCause,
     /// Number that was to be written.
     pub replicas: i32,
-    /// Message of the API server.
-    pub message: String,
-    at: Timestamp,
-    pause: SignedDuration,
+    pub refusal: Refusal,
 }
 
 impl RefusedWrite {
@@ -85,39 +64,14 @@ impl RefusedWrite {
         message: impl Into<String>,
         now: Timestamp,
     ) -> Self {
-        let may_pass = cause == RefusalCause::Permission && earlier.is_none();
-        let pause = if may_pass { CONFIRM } else { RETRY };
-        Self { cause, replicas, message: message.into(), at: now, pause }
-    }
-
-    /// Whether it is too early to try again. If the clock was set back, it is not.
-    fn waits(&self, now: Timestamp) -> bool {
-        let elapsed = now.duration_since(self.at);
-        !elapsed.is_negative() && elapsed < self.pause
-    }
-
-    /// Time at which the write is tried again, which wakes nobody.
-    pub fn retry_at(&self) -> Option<Timestamp> {
-        self.at.checked_add(self.pause).ok()
-    }
-
-    /// Whether the refusal may be one of an API server that has just started.
-    fn may_pass(&self) -> bool {
-        self.pause < RETRY
-    }
-
-    fn reason(&self) -> PoolReason {
-        match self.cause {
-            RefusalCause::Permission => PoolReason::Forbidden,
-            RefusalCause::Admission | RefusalCause::OldCrd => PoolReason::WriteFailed,
-        }
+        Self { replicas, refusal: Refusal::new(earlier.map(|earlier| &earlier.refusal), cause, message, now) }
     }
 
     /// Problem of a pool whose workload cannot be scaled.
     fn scale_problem(&self, workload: &ObservedWorkload) -> PoolProblem {
         let (kind, name, replicas) = (workload.fact.kind, &workload.fact.name, self.replicas);
-        let advice = match self.cause {
-            RefusalCause::Permission => missing_rule("apps", kind.resource()),
+        let advice = match self.refusal.cause {
+            RefusalCause::Permission => missing_rule("apps", kind.resource(), "patch"),
             RefusalCause::Admission | RefusalCause::OldCrd => {
                 "set another number, leave replicas out of the pool, or change what refuses the number".to_owned()
             }
@@ -126,18 +80,10 @@ impl RefusedWrite {
             "{} {name} cannot be scaled to {replicas} replicas: {advice}. Jobs stay with the existing workers, and the \
              operator tries again every ten minutes. The API server says: {}",
             kind.as_str(),
-            self.message
+            self.refusal.message
         );
-        PoolProblem::passing(self.reason(), message)
+        PoolProblem::passing(self.refusal.reason(), message)
     }
-}
-
-/// Advice about a permission that the manifests of an older version do not grant.
-fn missing_rule(group: &str, resource: &str) -> String {
-    format!(
-        "add the rule {{apiGroups: [{group}], resources: [{resource}], verbs: [patch]}} to the operator's ClusterRole, or \
-         apply kustomize/base of the operator's version again"
-    )
 }
 
 /// Returns the condition of a pool that follows its workload and does not show its replicas. `refused`: the last
@@ -148,12 +94,12 @@ pub fn follow_condition(
     refused: Option<&RefusedWrite>,
     stamp: Stamp,
 ) -> Option<Condition> {
-    let refused = refused.filter(|refused| !refused.may_pass())?;
+    let refusal = refused.map(|refused| &refused.refusal).filter(|refusal| !refusal.may_pass())?;
     if !follows(pool) || pool.spec.replicas == Some(workload.scale.replicas) {
         return None;
     }
-    let advice = match refused.cause {
-        RefusalCause::Permission => missing_rule("ganglion.dev", "swarmpools/scale"),
+    let advice = match refusal.cause {
+        RefusalCause::Permission => missing_rule("ganglion.dev", "swarmpools/scale", "patch"),
         RefusalCause::Admission => "let admission policies and webhooks accept this patch of swarmpools/scale by the \
                                     operator, or set spec.replicas of the pool, which then scales its workload"
             .to_owned(),
@@ -168,10 +114,9 @@ pub fn follow_condition(
         workload.scale.replicas,
         workload.fact.kind.as_str(),
         workload.fact.name,
-        refused.message
+        refusal.message
     );
-    let old = pool.status.as_ref().map_or(&[][..], |status| &status.conditions);
-    Some(conditions::condition(old, FOLLOWS_WORKLOAD, "False", refused.reason().as_str(), &message, stamp))
+    Some(refusal.condition(pool, FOLLOWS_WORKLOAD, &message, stamp))
 }
 
 /// Time at which the replicas are written again after somebody has reverted them several times, which wakes nobody.
@@ -216,7 +161,7 @@ pub fn follow_step(
         Some(_) if !follows(pool) => record(Vec::new()),
         Some(shown) if shown == wanted => record(vec![wanted]),
         // A number that was not written is somebody else's if it appears in the spec.
-        _ if refused.is_some_and(|refused| refused.waits(now)) => record(shown.into_iter().collect()),
+        _ if refused.is_some_and(|refused| refused.refusal.waits(now)) => record(shown.into_iter().collect()),
         _ if followed(pool).contains(&wanted) => Some(FollowStep::Write(wanted)),
         // The old number counts until the new one is written.
         _ => record(shown.into_iter().chain([wanted]).collect()),
@@ -255,7 +200,7 @@ pub fn replicas_to_write(
         );
         return Err(PoolProblem::new(PoolReason::FieldConflict, message));
     }
-    match refused.filter(|refused| refused.replicas == replicas && refused.waits(now)) {
+    match refused.filter(|refused| refused.replicas == replicas && refused.refusal.waits(now)) {
         Some(refused) => Err(refused.scale_problem(workload)),
         None => Ok(Some(replicas)),
     }

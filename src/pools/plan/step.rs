@@ -301,8 +301,10 @@ fn assigned_workers(
     let members = published.lists.keys().map(String::as_str).collect();
     let drained = observed.pool.spec.drain.as_deref().unwrap_or_default();
     let (workers, assignment) = (&mut memory.workers, &memory.assignment);
+    let remembered = workers.slots.clone();
+    let (slots, remembered) = (&assignment.slots, &remembered);
     let assigned = |waited: bool| {
-        workers_of(&workload.fact, &pods, Admission { members: &members, slots: &assignment.slots, drained, waited })
+        workers_of(&workload.fact, &pods, Admission { members: &members, slots, remembered, drained, waited })
     };
     await_workers(&observed.pool, workers, refresh, assigned, observed.now)
 }

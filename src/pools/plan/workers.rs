@@ -9,6 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::file::Published;
 use super::handover::{WorkerPod, WorkerReport};
+use super::refusals::Refusal;
 use ganglion_api::swarm_pool::{PoolWorkloadKind, RefreshPolicy, SwarmPool, VersionSource};
 use ganglion_core::facts::{Identity, PodFact, Uid};
 
@@ -43,8 +44,8 @@ pub struct PoolWorkloadFact {
 pub struct PoolWorkers {
     /// Slots that get jobs, each with the name of its pod. A slot without a pod keeps its jobs for the next pod.
     pub slots: BTreeMap<u32, Option<String>>,
-    /// Pods of a Deployment that must be annotated with a slot now.
-    pub new_slots: Vec<(String, u32)>,
+    /// Pods of a Deployment that are not annotated with the slot that they occupy.
+    pub unmarked: Vec<(String, u32)>,
     /// Number of wanted workers that are Ready.
     pub ready: usize,
     /// Number of wanted workers, without drained ones.
@@ -65,6 +66,8 @@ pub struct Admission<'a> {
     pub members: &'a BTreeSet<&'a str>,
     /// Slots of the previous assignment.
     pub slots: &'a BTreeSet<u32>,
+    /// Slots of pods that could not be annotated with them.
+    pub remembered: &'a BTreeMap<Uid, u32>,
     /// Names of the pods in `spec.drain`, which get no jobs.
     pub drained: &'a [String],
     /// true: the pool has waited long enough for missing workers. Until then, new slots get no jobs, so that jobs do
@@ -125,7 +128,7 @@ fn deployment_workers(workload: &PoolWorkloadFact, pods: &[&PodFact], admission:
             drained += 1;
             continue;
         }
-        match slot_of(pod) {
+        match slot_of(pod).or_else(|| admission.remembered.get(&pod.id.uid).copied()) {
             Some(slot) if !occupied.contains_key(&slot) => {
                 occupied.insert(slot, pod);
             }
@@ -135,23 +138,25 @@ fn deployment_workers(workload: &PoolWorkloadFact, pods: &[&PodFact], admission:
     let wanted = usize::try_from(workload.replicas).unwrap_or(usize::MAX).saturating_sub(drained);
     let vacancies = wanted.saturating_sub(occupied.len());
     let vacant: Vec<u32> = (0..MAX_SLOTS).filter(|slot| !occupied.contains_key(slot)).take(vacancies).collect();
-    let mut new_slots = Vec::new();
-    for (pod, slot) in spare.into_iter().filter(|pod| pod.is_ready()).zip(&vacant) {
-        new_slots.push((pod.id.key.name.clone(), *slot));
-    }
-    let ready = occupied.values().filter(|pod| pod.is_ready()).count() + new_slots.len();
-    let mut workers = PoolWorkers { new_slots, ready, wanted, slots: BTreeMap::new() };
+    let successors: Vec<(&PodFact, u32)> =
+        spare.into_iter().filter(|pod| pod.is_ready()).zip(vacant.iter().copied()).collect();
+    // The jobs of vacant slots without a successor wait for the pods that take these over.
+    let waiting = vacant.into_iter().skip(successors.len()).filter(|slot| admission.slots.contains(slot));
+    occupied.extend(successors.into_iter().map(|(pod, slot)| (slot, pod)));
+    let ready = occupied.values().filter(|pod| pod.is_ready()).count();
+    let mut workers = PoolWorkers { ready, wanted, ..PoolWorkers::default() };
     let is_complete = workers.is_complete();
-    let names = occupied.iter().map(|(slot, pod)| (*slot, &pod.id.key.name));
-    for (slot, name) in names.chain(workers.new_slots.iter().map(|(name, slot)| (*slot, name))) {
+    for (slot, pod) in occupied {
+        let name = &pod.id.key.name;
+        if slot_of(pod) != Some(slot) {
+            workers.unmarked.push((name.clone(), slot));
+        }
         if admission.admits(slot, name, is_complete) {
             workers.slots.insert(slot, Some(name.clone()));
         }
     }
     if !admission.waited {
-        // The jobs of vacant slots wait for the pods that take these over.
-        let waiting = vacant.iter().skip(workers.new_slots.len()).filter(|slot| admission.slots.contains(slot));
-        workers.slots.extend(waiting.map(|slot| (*slot, None)));
+        workers.slots.extend(waiting.map(|slot| (slot, None)));
     }
     workers
 }
@@ -176,6 +181,10 @@ pub struct WorkerMemory {
     pub restarts: BTreeMap<String, WorkerRestarts>,
     /// Last annotation of each pod with the version of its list.
     pub annotations: BTreeMap<String, AnnotatedVersion>,
+    /// Slots of pods that the API server refuses to annotate with them. A restart loses them, and jobs may move.
+    pub slots: BTreeMap<Uid, u32>,
+    /// The last refused annotation of a pod with its slot.
+    pub slots_refused: Option<Refusal>,
 }
 
 /// Whether workers are missing.

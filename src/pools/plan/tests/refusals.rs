@@ -8,7 +8,8 @@ use rstest::rstest;
 use serde_json::json;
 
 use super::step::{following, memory, observed};
-use crate::replicas::{FOLLOWS_WORKLOAD, FollowStep, RefusalCause, RefusedWrite, follow_condition};
+use crate::refusals::RefusalCause;
+use crate::replicas::{FOLLOWS_WORKLOAD, FollowStep, RefusedWrite, follow_condition};
 use crate::step::{ObservedPool, PoolMemory, PoolStep, next_step};
 use ganglion_api::swarm_pool::reasons::PoolReason;
 use ganglion_core::conditions::Stamp;
@@ -57,7 +58,7 @@ fn a_pool_that_may_not_follow_hands_over_its_jobs_and_tries_again(
     for second in [last, retry - 1] {
         assert!(matches!(step_at(&mut observed, &mut memory, second), PoolStep::HandOver(_)), "{second}");
     }
-    assert_eq!(memory.follow_refused.as_ref().unwrap().retry_at(), Some(at(retry)));
+    assert_eq!(memory.follow_refused.as_ref().unwrap().refusal.retry_at(), Some(at(retry)));
     assert!(matches!(step_at(&mut observed, &mut memory, retry), PoolStep::Follow(FollowStep::Record(_))));
     assert!(matches!(step_at(&mut observed, &mut memory, last - 1), PoolStep::Follow(_)), "the clock was set back");
     // The next process knows of no refusal.

@@ -26,17 +26,21 @@ fn pod(name: &str, ready: bool, slot: Option<u32>) -> PodFact {
 struct Who<'a> {
     members: &'a [&'a str],
     slots: &'a [u32],
+    /// By uid.
+    remembered: &'a [(&'a str, u32)],
     drained: &'a [&'a str],
     waited: bool,
 }
 
-const NOBODY: Who<'_> = Who { members: &[], slots: &[], drained: &[], waited: false };
+const NOBODY: Who<'_> = Who { members: &[], slots: &[], remembered: &[], drained: &[], waited: false };
 
 fn seen(workload: &PoolWorkloadFact, pods: &[PodFact], who: &Who<'_>) -> PoolWorkers {
     let members: BTreeSet<&str> = who.members.iter().copied().collect();
     let slots: BTreeSet<u32> = who.slots.iter().copied().collect();
     let drained: Vec<String> = who.drained.iter().map(|name| (*name).to_owned()).collect();
-    let admission = Admission { members: &members, slots: &slots, drained: &drained, waited: who.waited };
+    let remembered = who.remembered.iter().map(|(uid, slot)| ((*uid).into(), *slot)).collect();
+    let admission =
+        Admission { members: &members, slots: &slots, remembered: &remembered, drained: &drained, waited: who.waited };
     workers_of(workload, &pods.iter().collect::<Vec<_>>(), admission)
 }
 
@@ -73,7 +77,7 @@ fn a_pod_of_a_deployment_takes_over_the_slot_of_one_that_goes() {
     let pods = [pod("a", true, Some(0)), ending, pod("c", true, Some(2)), pod("d", true, None)];
     let who = Who { members: &["a", "b", "c"], slots: &[0, 1, 2], ..NOBODY };
     let taken = seen(&set, &pods, &who);
-    assert_eq!(taken.new_slots, [("d".to_owned(), 1)]);
+    assert_eq!(taken.unmarked, [("d".to_owned(), 1)]);
     assert_eq!(slots(&taken), [(0, Some("a")), (1, Some("d")), (2, Some("c"))]);
     let waits = seen(&set, &pods[..3], &who);
     assert_eq!(slots(&waits), [(0, Some("a")), (1, None), (2, Some("c"))], "its jobs wait");
@@ -86,11 +90,23 @@ fn a_surplus_pod_of_a_rollout_is_a_spare() {
     let set = workload(PoolWorkloadKind::Deployment, 1);
     let pods = [pod("a", true, Some(0)), pod("b", true, None)];
     let workers = seen(&set, &pods, &Who { members: &["a"], ..NOBODY });
-    assert_eq!((slots(&workers), workers.new_slots.len()), (vec![(0, Some("a"))], 0));
+    assert_eq!((slots(&workers), workers.unmarked.len()), (vec![(0, Some("a"))], 0));
     let both = [pod("a", true, Some(0)), pod("b", true, Some(0))];
     assert_eq!(slots(&seen(&set, &both, &NOBODY)), [(0, Some("a"))], "one slot is for one pod");
     let wild = [pod("a", true, Some(u32::MAX))];
     assert_eq!(slots(&seen(&set, &wild, &NOBODY)), [(0, Some("a"))], "somebody wrote a number of their own");
+}
+
+/// Pods whose annotation is refused keep their slots, also if an older one of them goes.
+#[test]
+fn a_pod_that_cannot_be_annotated_keeps_its_slot() {
+    let set = workload(PoolWorkloadKind::Deployment, 3);
+    let pods = [pod("b", true, None), pod("c", true, None), pod("d", true, None)];
+    let who = Who { members: &["a", "b", "c"], slots: &[0, 1, 2], remembered: &[("b", 1), ("c", 2)], ..NOBODY };
+    let workers = seen(&set, &pods, &who);
+    assert_eq!(slots(&workers), [(0, Some("d")), (1, Some("b")), (2, Some("c"))]);
+    let unmarked = [("d".to_owned(), 0), ("b".to_owned(), 1), ("c".to_owned(), 2)];
+    assert_eq!((workers.unmarked, workers.ready), (unmarked.to_vec(), 3));
 }
 
 /// A clock of annotations belongs to one pod: its successor of the same name is not annotated late.
@@ -137,7 +153,7 @@ proptest! {
         let held: BTreeSet<_> = pods.iter().filter(|pod| !pod.terminating).filter_map(|pod| pod.marks.worker.clone())
             .collect();
         prop_assert!(workers.slots.len() <= held.len().max(replicas as usize));
-        prop_assert!(workers.new_slots.iter().all(|(name, _)| pods.iter().any(|pod| pod.id.key.name == *name
+        prop_assert!(workers.unmarked.iter().all(|(name, _)| pods.iter().any(|pod| pod.id.key.name == *name
             && pod.is_ready())));
     }
 }

@@ -1,0 +1,20 @@
+//! Notes writes that the API server refuses and without which a pool goes on.
+
+use jiff::Timestamp;
+
+use ganglion_pools_plan::refusals::{Refusal, RefusalCause};
+use ganglion_runtime::error::Error;
+
+/// Cause and message of a write that the API server refuses until somebody changes something. Returns any other error.
+pub fn cause_of(error: Error) -> Result<(RefusalCause, String), Error> {
+    match error {
+        Error::Forbidden(message) => Ok((RefusalCause::Permission, message)),
+        Error::Denied(message) => Ok((RefusalCause::Admission, message)),
+        error => Err(error),
+    }
+}
+
+/// Notes a refusal.
+pub fn note(refused: &mut Option<Refusal>, (cause, message): (RefusalCause, String), now: Timestamp) {
+    *refused = Some(Refusal::new(refused.as_ref(), cause, message, now));
+}
