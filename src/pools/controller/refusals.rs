@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use ganglion_pools_plan::refusals::{Refusal, RefusalCause};
+use ganglion_pools_plan::refusals::{RefusalCause, WriteRefusal};
 use ganglion_runtime::error::Error;
 
 /// Cause and message of a write that the API server refuses until somebody changes something. Returns any other error.
@@ -15,6 +15,6 @@ pub fn cause_of(error: Error) -> Result<(RefusalCause, String), Error> {
 }
 
 /// Notes a refusal.
-pub fn note(refused: &mut Option<Refusal>, (cause, message): (RefusalCause, String), now: Timestamp) {
-    *refused = Some(Refusal::new(refused.as_ref(), cause, message, now));
+pub fn note(refused: &mut Option<WriteRefusal>, (cause, message): (RefusalCause, String), now: Timestamp) {
+    *refused = Some(WriteRefusal::new(refused.as_ref(), cause, message, now));
 }

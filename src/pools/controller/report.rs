@@ -12,7 +12,7 @@ use ganglion_core::status::{StatusChange, StatusPolicy, StatusTiming};
 use ganglion_core::words::counted;
 use ganglion_pools_plan::PoolProblem;
 use ganglion_pools_plan::handover::runs_its_list;
-use ganglion_pools_plan::refusals::{Refusal, slots_condition, surplus_condition};
+use ganglion_pools_plan::refusals::{WriteRefusal, slots_condition, surplus_condition};
 use ganglion_pools_plan::replicas::{self, RefusedWrite, follow_condition};
 use ganglion_pools_plan::state::{PoolState, health, refused, status};
 use ganglion_pools_plan::step::{ObservedPool, PlannedHandover, PoolMemory, timeout};
@@ -74,7 +74,7 @@ impl SwarmPoolController {
         let numbers = [&memory.scale_refused, &memory.follow_refused].into_iter().flatten();
         let others = [&memory.workers.slots_refused, &memory.output.delete_refused].into_iter().flatten();
         let refusals = numbers.map(|refused| &refused.refusal).chain(others);
-        let refused_until = refusals.filter_map(Refusal::retry_at).filter(|at| *at > now).min();
+        let refused_until = refusals.filter_map(WriteRefusal::retry_at).filter(|at| *at > now).min();
         let scale_at = replicas::retry_at(&memory.scaled).filter(|at| *at > now);
         Ok(Next::earliest([
             next_timeout,

@@ -102,7 +102,7 @@ fn serve() -> (Client, Requests) {
     serve_pool(pool(), None)
 }
 
-/// Refusal of each request with this method whose path contains the text.
+/// WriteRefusal of each request with this method whose path contains the text.
 #[derive(Clone, Copy)]
 struct RefusedRequest {
     method: &'static str,

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt;
 
 use super::file::{self, Published, RECORD_KEY};
-use super::refusals::Refusal;
+use super::refusals::WriteRefusal;
 use super::sources::is_current;
 use ganglion_api::swarm_pool::status::PoolWorker;
 use ganglion_api::swarm_pool::{Output, OutputLayout, SwarmPool};
@@ -66,7 +66,7 @@ pub struct OutputMemory {
     /// lists that the operator did not write.
     pub is_distrusted: bool,
     /// The last refused deletion of a surplus ConfigMap.
-    pub delete_refused: Option<Refusal>,
+    pub delete_refused: Option<WriteRefusal>,
 }
 
 impl OutputMemory {

@@ -36,7 +36,7 @@ pub enum RefusalCause {
 
 /// The last of the writes of one kind that were refused, without an accepted one in between.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
+pub struct WriteRefusal {
     pub cause: RefusalCause,
     /// Message of the API server.
     pub message: String,
@@ -44,7 +44,7 @@ pub struct Refusal {
     pause: SignedDuration,
 }
 
-impl Refusal {
+impl WriteRefusal {
     /// A write that was refused now. `earlier`: the refusal before it.
     pub fn new(earlier: Option<&Self>, cause: RefusalCause, message: impl Into<String>, now: Timestamp) -> Self {
         let may_pass = cause == RefusalCause::Permission && earlier.is_none();
@@ -93,7 +93,7 @@ pub(super) fn missing_rule(group: &str, resource: &str, verb: &str) -> String {
 
 /// Returns the condition of a pool whose pods cannot be annotated with their slots. `refused`: the last refused
 /// annotation.
-pub fn slots_condition(pool: &SwarmPool, refused: Option<&Refusal>, stamp: Stamp) -> Option<Condition> {
+pub fn slots_condition(pool: &SwarmPool, refused: Option<&WriteRefusal>, stamp: Stamp) -> Option<Condition> {
     let refusal = refused.filter(|refusal| !refusal.may_pass())?;
     let advice = match refusal.cause {
         RefusalCause::Permission => missing_rule("", "pods", "patch"),
@@ -116,7 +116,7 @@ pub fn slots_condition(pool: &SwarmPool, refused: Option<&Refusal>, stamp: Stamp
 pub fn surplus_condition(
     pool: &SwarmPool,
     names: &[&str],
-    refused: Option<&Refusal>,
+    refused: Option<&WriteRefusal>,
     stamp: Stamp,
 ) -> Option<Condition> {
     let refusal = refused.filter(|refusal| !refusal.may_pass())?;

@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::PoolProblem;
-use super::refusals::{Refusal, RefusalCause, missing_rule};
+use super::refusals::{RefusalCause, WriteRefusal, missing_rule};
 use super::workers::PoolWorkloadFact;
 use ganglion_api::swarm_pool::SwarmPool;
 use ganglion_api::swarm_pool::reasons::PoolReason;
@@ -52,7 +52,7 @@ pub struct ScaleWrite {
 pub struct RefusedWrite {
     /// Number that was to be written.
     pub replicas: i32,
-    pub refusal: Refusal,
+    pub refusal: WriteRefusal,
 }
 
 impl RefusedWrite {
@@ -64,7 +64,7 @@ impl RefusedWrite {
         message: impl Into<String>,
         now: Timestamp,
     ) -> Self {
-        Self { replicas, refusal: Refusal::new(earlier.map(|earlier| &earlier.refusal), cause, message, now) }
+        Self { replicas, refusal: WriteRefusal::new(earlier.map(|earlier| &earlier.refusal), cause, message, now) }
     }
 
     /// Problem of a pool whose workload cannot be scaled.

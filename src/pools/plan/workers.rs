@@ -9,7 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::file::Published;
 use super::handover::{WorkerPod, WorkerReport};
-use super::refusals::Refusal;
+use super::refusals::WriteRefusal;
 use ganglion_api::swarm_pool::{PoolWorkloadKind, RefreshPolicy, SwarmPool, VersionSource};
 use ganglion_core::facts::{Identity, PodFact, Uid};
 
@@ -184,7 +184,7 @@ pub struct WorkerMemory {
     /// Slots of pods that the API server refuses to annotate with them. A restart loses them, and jobs may move.
     pub slots: BTreeMap<Uid, u32>,
     /// The last refused annotation of a pod with its slot.
-    pub slots_refused: Option<Refusal>,
+    pub slots_refused: Option<WriteRefusal>,
 }
 
 /// Whether workers are missing.
