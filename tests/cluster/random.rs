@@ -5,7 +5,7 @@
 //! With another seed or for longer: `GANGLION_RANDOM_SEED=7 GANGLION_RANDOM_STEPS=1000 cargo test --test
 //! cluster random`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use anyhow::{Result, anyhow, ensure};
@@ -205,17 +205,22 @@ impl<'a> Turmoil<'a> {
         evictions.filter_map(|write| write.target.split('/').nth(1).map(str::to_owned)).collect()
     }
 
-    /// Pods that actions may evict: old pods, and replacements that are rolled back.
+    /// Pods that actions may evict: old pods, and replacements that are rolled back or given up for another node.
     fn named(&self) -> BTreeSet<String> {
         let seen = self.testbed.eye.now();
         let actions = seen.history.iter().filter_map(|happening| match happening {
             Happening::Action(action) => action.status.as_ref(),
             _ => None,
         });
-        let slots = actions.flat_map(|status| &status.slots);
-        let pods = slots.flat_map(|slot| {
-            let replacement = slot.replacement.as_ref().filter(|_| slot.step == Step::RollingBack);
-            slot.victim.iter().chain(replacement)
+        let slots: Vec<_> = actions.flat_map(|status| &status.slots).collect();
+        let attempts = slots.iter().fold(BTreeMap::new(), |mut latest, slot| {
+            let attempt: &mut _ = latest.entry(&slot.id).or_insert(slot.attempt);
+            *attempt = slot.attempt.max(*attempt);
+            latest
+        });
+        let pods = slots.iter().flat_map(|slot| {
+            let is_over = slot.step == Step::RollingBack || slot.attempt < attempts[&slot.id];
+            slot.victim.iter().chain(slot.replacement.as_ref().filter(|_| is_over))
         });
         pods.map(|pod| pod.name.clone()).collect()
     }
