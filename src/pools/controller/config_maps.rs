@@ -162,8 +162,8 @@ impl SwarmPoolController {
         Ok(self.delete_surplus(pool, memory, surplus, (lists, now)).await? || any)
     }
 
-    /// Deletes surplus ConfigMaps. A refusal is noted, and does not stop the pool: the lists of that ConfigMap no longer
-    /// count. Returns true if anything changed.
+    /// Deletes surplus ConfigMaps. A refusal is noted, and does not stop the pool: the lists of that ConfigMap no
+    /// longer count. Returns true if anything changed.
     async fn delete_surplus(
         &self,
         pool: &SwarmPool,
@@ -171,8 +171,8 @@ impl SwarmPoolController {
         surplus: Vec<String>,
         (lists, now): (&Published, Timestamp),
     ) -> Result<bool, WriteFailure> {
-        let (mut waits, mut any) = (memory.delete_refused.as_ref().is_some_and(|refused| refused.waits(now)), false);
-        let mut refusal = None;
+        let mut waits = memory.delete_refused.as_ref().is_some_and(|refused| refused.waits(now));
+        let (mut any, mut refusal) = (false, None);
         for name in &surplus {
             let Some(map) = memory.maps.get(name) else { continue };
             if !waits || !map.exists() {
