@@ -44,6 +44,8 @@ pub enum What {
     Merge(MergePatch),
     /// RFC 6902.
     Json(Vec<Value>),
+    /// A dry run of a pod that a ReplicaSet would create.
+    DryPod(Box<Pod>),
     NewPod(Box<Pod>),
     NewReceipt(WorkloadActionReceiptSpec),
     /// A move of a moveApplication.
@@ -160,7 +162,8 @@ impl Asked {
             ("POST", Kind::Pod, "") => {
                 let pod: Box<Pod> = parse(body);
                 name = pod.metadata.name.clone().unwrap_or_default();
-                What::NewPod(pod)
+                // The operator names its own pods; the server would name a pod of a ReplicaSet.
+                if pod.metadata.generate_name.is_some() { What::DryPod(pod) } else { What::NewPod(pod) }
             }
             ("POST", Kind::Receipt, "") => {
                 let receipt: WithName<WorkloadActionReceiptSpec> = parse(body);
@@ -185,7 +188,7 @@ impl Asked {
 
     /// Whether it changes something when it is carried out.
     pub fn writes(&self) -> bool {
-        !matches!(self.what, What::Get)
+        !matches!(self.what, What::Get | What::DryPod(_))
     }
 }
 
@@ -218,6 +221,7 @@ impl std::fmt::Display for Asked {
                 }
             }
             What::Json(_) => write!(f, "mark {kind:?} {key}"),
+            What::DryPod(_) => write!(f, "dry run of a pod"),
             What::NewPod(_) | What::NewReceipt(_) | What::NewAction(_) => write!(f, "create {kind:?} {key}"),
             What::Evict(_) => write!(f, "evict {key}"),
             What::Delete(_) => write!(f, "delete {kind:?} {key}"),

@@ -19,6 +19,8 @@ pub fn serve(api: &mut Api, asked: &Asked) -> HttpAnswer {
     match &asked.what {
         What::Get => read::<Pod>(api, key),
         What::NewPod(sent) => create(api, asked, sent),
+        // Admission changes nothing.
+        What::DryPod(sent) => (201, json!(sent).to_string()),
         What::Merge(MergePatch { metadata, .. }) => answer(asked, merge::<Pod>(api, key, metadata, |_| ())),
         What::Json(patch) => json_patch(api, asked, patch),
         What::Evict(_) if std::mem::take(&mut api.interrupts_eviction) => {
