@@ -192,7 +192,7 @@ fn the_account_of_the_operator_is_bounded() {
             foreign["metadata"]["ownerReferences"] = owners;
             refuses(create(ns, foreign.clone()).await, "only as replacements")?;
         }
-        // What admission gives to a pod of a ReplicaSet may be asked, but the pod cannot be created.
+        // A dry run of a pod of a ReplicaSet is allowed, but the pod cannot be created.
         foreign["metadata"]["ownerReferences"] =
             json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "a", "uid": "u", "controller": true}]);
         allowed(&create(ns, foreign.clone()).await)?;

@@ -64,7 +64,7 @@ async fn create_in(ctx: &Context, new: &NewPod, model: &str, form: SpreadForm) -
     ctx.writer.create::<SlimPod>(marks::MANAGER, &new.key.namespace, &pod).await
 }
 
-/// What admission makes of a pod that the ReplicaSet creates, asked in a dry run. Some webhooks look at the controller
+/// Asks what admission makes of a pod that the ReplicaSet creates, in a dry run. Some webhooks look at the controller
 /// of a pod, which a replacement does not have yet: a VerticalPodAutoscaler finds the workload by it, Istio names the
 /// workload after it. None if a webhook does not support dry runs.
 async fn admitted(ctx: &Context, new: &NewPod, template: &str) -> Result<Option<String>, Error> {

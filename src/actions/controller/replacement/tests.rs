@@ -256,7 +256,7 @@ fn the_label_that_is_added_later_is_in_the_selectors_that_name_it() {
     assert_eq!(*expressions, json!([{"key": "pod-template-hash", "operator": "In", "values": ["5d9c"]}]));
 }
 
-/// What the API server adds for keys of labels is removed, and nothing else; it is the same for pods of any age.
+/// Requirements that the API server adds for keys of labels are removed; others stay.
 #[test]
 fn an_admitted_pod_gives_the_template_back() {
     let keys = json!(["app", "pod-template-hash", "missing"]);
