@@ -410,7 +410,7 @@ async fn a_pool_that_may_not_delete_a_surplus_config_map_hands_over_its_jobs() {
         let requests = requests.lock().unwrap();
         let patch = &requests.iter().rfind(|(request, _)| request == "PATCH configmaps/lists-w-1").unwrap().1;
         let file = patch.as_array().unwrap().iter().find(|one| one["path"] == "/data/config.yml");
-        let text = file.map(|one| one["value"].to_string()).unwrap_or_else(|| patch.to_string());
+        let text = file.map_or_else(|| patch.to_string(), |one| one["value"].to_string());
         assert!(!text.contains("- a") && !text.contains("- b"), "{policy}: {text}");
     }
 }
