@@ -179,6 +179,12 @@ async fn further_headers_go_with_a_body_and_do_not_replace_ours() {
     let heard = server.heard();
     assert!(heard.contains("x-scope-orgid: shop\r\n"), "{heard}");
     assert!(heard.contains("content-type: application/json\r\n") && !heard.contains("text/plain"), "{heard}");
+    web().ask(&call, "application/json", b"{}".to_vec()).await.unwrap();
+    let heard = server.heard();
+    assert!(
+        heard.matches("content-type: application/json\r\n").count() == 2 && !heard.contains("text/plain"),
+        "{heard}"
+    );
 }
 
 #[tokio::test]

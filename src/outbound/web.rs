@@ -254,8 +254,10 @@ impl Web {
 
     /// Sends a POST request with this body, at most once, and reads the answer. On an error the request may have
     /// arrived, unless the error says that it was not sent.
-    pub async fn ask(&self, call: &Call, content_type: &str, body: Vec<u8>) -> Result<Answer, Error> {
-        let with = |request: RequestBuilder| request.header(CONTENT_TYPE, content_type).body(body);
+    pub async fn ask(&self, call: &Call, content_type: &'static str, body: Vec<u8>) -> Result<Answer, Error> {
+        // Replaces a content type among the headers of the call.
+        let headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static(content_type))]);
+        let with = |request: RequestBuilder| request.headers(headers).body(body);
         let end = tokio::time::Instant::now() + call.within;
         self.send(call, &parse(&call.url)?, end, Method::POST, WantedPart::Body, with).await
     }
