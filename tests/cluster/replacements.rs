@@ -11,6 +11,7 @@ use testkit::action::{create_on, delete_pod, deployment, move_pod, with};
 use testkit::eye::{Happening, Seen};
 use testkit::kstatus::{message, ready};
 use testkit::proxy::gate::HoldPoint;
+use testkit::servers::admission::PodWebhook;
 use testkit::testbed::nodes::Size;
 use testkit::testbed::workload::Workload;
 use testkit::testbed::{Testbed, stories, story};
@@ -460,5 +461,40 @@ fn a_pod_that_is_put_back_has_the_owners_that_others_gave_it() {
         };
         ensure!(sorted(before.clone()) == sorted(after.clone()), "{before} became {after}");
         Ok(())
+    });
+}
+
+/// The time that a webhook may take by default; the API server then refuses the pod.
+const OF_WEBHOOKS: Duration = Duration::from_secs(10);
+
+/// A webhook that takes seconds for each pod delays a move and nothing else.
+#[test]
+fn a_slow_webhook_is_waited_for() {
+    story("webhook-slow", async |testbed| {
+        let scene = Scene::guarded(testbed, "web", 2).await?;
+        let webhook = PodWebhook::start(testbed, &["web"], |_| json!([])).await?;
+        webhook.delay(OF_WEBHOOKS / 4);
+        let ((pod, _), node) = (scene.pod(0), scene.free(0));
+        testbed.act("go", move_pod(&pod, &node)).await?;
+        testbed.ends("go", DONE).await?;
+        scene.moved(testbed, &[&pod], &[&node]).await?;
+        webhook.stop(testbed).await
+    });
+}
+
+/// A webhook that never answers ends a move to a named node at its deadline, and the message says so. The API server and
+/// the operator give up at the same time, so either may be the first.
+#[test]
+fn a_webhook_that_hangs_is_named() {
+    story("webhook-hangs", async |testbed| {
+        let scene = Scene::guarded(testbed, "web", 2).await?;
+        let webhook = PodWebhook::start(testbed, &["web"], |_| json!([])).await?;
+        webhook.delay(OF_WEBHOOKS * 60);
+        let short = json!({"timeouts": {"scheduleSeconds": 5}});
+        testbed.act("go", with(move_pod(&scene.pod(0).0, &scene.free(0)), short)).await?;
+        let action = testbed.ends("go", ("False", "PodRefused")).await?;
+        ensure!(message(&action).contains("webhook"), "{}", message(&action));
+        webhook.stop(testbed).await?;
+        scene.untouched(testbed).await.map(drop)
     });
 }

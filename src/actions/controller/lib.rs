@@ -108,12 +108,21 @@ pub struct ActionMemory {
 }
 
 impl ActionMemory {
-    /// The API server's own words, if it has answered with an error for longer than [`LASTING`].
+    /// Why effects fail, if the API server has answered with an error, or not in time, for longer than [`LASTING`]. In
+    /// the words of the API server, if there are any.
     fn words_of_lasting(&mut self, error: &Error, now: Timestamp) -> Option<String> {
-        let Error::Unavailable(cause) = error else { return None };
-        let kube::Error::Api(answer) = &**cause else { return None };
+        let words = match error {
+            Error::Unavailable(cause) => match &**cause {
+                kube::Error::Api(answer) => answer.message.clone(),
+                // Nothing can be recorded while the API server is unreachable.
+                _ => return None,
+            },
+            // A webhook has as much time by default as a request of the operator.
+            Error::Timeout(_) => format!("{error}; an admission webhook may not answer"),
+            _ => return None,
+        };
         let since = *self.failing_since.get_or_insert(now);
-        (now.duration_since(since) >= LASTING).then(|| answer.message.clone())
+        (now.duration_since(since) >= LASTING).then_some(words)
     }
 }
 
