@@ -3,7 +3,7 @@
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
-use testkit::action::{delete_pod, deployment, move_pod, with};
+use testkit::action::{action, delete_pod, deployment, move_pod, with};
 use testkit::eye::Seen;
 use testkit::kstatus::{message, ready};
 use testkit::testbed::nodes::{Size, TestNodes};
@@ -196,5 +196,30 @@ fn no_old_pod_goes_for_a_target_that_others_occupy() {
             scene.moved(testbed, &[&scene.pod(0).0], &[target]).await?;
         }
         Ok(())
+    });
+}
+
+/// The deletion of a namespace ends although an action runs there, and concerns no pod elsewhere.
+#[test]
+fn a_namespace_is_deleted_with_its_running_action() {
+    story("namespace-gone", async |testbed| {
+        let gone = format!("{}-gone", testbed.ns);
+        let there = async |args: &[&str], input: Option<Value>| {
+            let input = input.map(|input| input.to_string());
+            testbed.plane.cluster.kubectl(&[&["-n", gone.as_str()], args].concat(), input.as_deref()).await
+        };
+        testbed.kubectl(&["create", "namespace", &gone], None).await?;
+        testbed.watch_too(&gone).await;
+        testbed.kill_and_restart().await?;
+        let scene = Scene::guarded(testbed, "web", 2).await?;
+        there(&["create", "-f", "-"], Some(Workload::deployment("api", 2).manifest())).await?;
+        there(&["wait", "--for=condition=Available", "deployment/api", "--timeout=60s"], None).await?;
+        there(&["create", "pdb", "api", "--selector=app=api", "--min-available=9"], None).await?;
+        let spec = json!({"move": {"workload": deployment("api"), "to": {"nodeName": scene.free(0)}}});
+        there(&["create", "-f", "-"], Some(action("go", spec))).await?;
+        let waits = r#"--for=jsonpath={.status.conditions[?(@.type=="Ready")].reason}=BudgetBlocked"#;
+        there(&["wait", waits, "wa/go", "--timeout=60s"], None).await?;
+        testbed.kubectl(&["delete", "namespace", &gone, "--timeout=90s"], None).await?;
+        scene.untouched(testbed).await.map(drop)
     });
 }

@@ -14,8 +14,8 @@ use testkit::plane::Plane;
 use testkit::servers::admission::PodWebhook;
 use testkit::testbed::nodes::TestNodes;
 use testkit::testbed::workload::Workload;
-use testkit::testbed::{Road, Testbed, story_on};
-use testkit::verdict::APP;
+use testkit::testbed::{Road, Testbed, story, story_on};
+use testkit::verdict::{APP, node_of, pods_of};
 use testkit::{block_on, root};
 
 use crate::scenes::Scene;
@@ -296,4 +296,30 @@ fn merge_spread_keys(pod: &mut Value) {
                 json!([{"key": "pod-template-hash", "operator": "In", "values": [hash]}]);
         }
     }
+}
+
+/// Moved pods have the label keys of their revision in their terms, so they keep no pod of a later revision away.
+#[test]
+fn a_rollout_after_moves_ends() {
+    story("equal-rollout", async |testbed| {
+        let nodes = testbed.nodes(4, Default::default()).await?;
+        let apart = json!({"labelSelector": {"matchLabels": {APP: "web"}}, "topologyKey": "kubernetes.io/hostname",
+            "matchLabelKeys": ["pod-template-hash"]});
+        let affinity = json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}});
+        let workload = Workload::deployment("web", 3).spec(with(nodes.terms(), json!({"affinity": affinity})));
+        let scene = Scene::set(testbed, "web", 3, workload).await?;
+        for at in 0..3 {
+            let taken =
+                testbed.eye.look(|seen: &Seen| pods_of(seen, "web").map(|pod| node_of(pod)).collect::<Vec<_>>());
+            let free = nodes.names.iter().find(|node| !taken.contains(node)).context("no free node")?;
+            let name = format!("go-{at}");
+            testbed.act(&name, move_pod(&scene.pod(at).0, free)).await?;
+            testbed.ends(&name, DONE).await?;
+        }
+        testbed.kubectl(&["rollout", "restart", "deployment/web"], None).await?;
+        testbed.kubectl(&["rollout", "status", "deployment/web", "--timeout=90s"], None).await?;
+        let verdict = scene.at_rest(testbed, 3).await?;
+        ensure!(verdict.lowest_ready >= 3, "only {} Ready at some time: {verdict:?}", verdict.lowest_ready);
+        Ok(())
+    });
 }
