@@ -316,6 +316,11 @@ fn a_rollout_after_moves_ends() {
             testbed.act(&name, move_pod(&scene.pod(at).0, free)).await?;
             testbed.ends(&name, DONE).await?;
         }
+        // New pods have to share nodes with the old ones.
+        let taken = testbed.eye.look(|seen: &Seen| pods_of(seen, "web").map(|pod| node_of(pod)).collect::<Vec<_>>());
+        for free in nodes.names.iter().filter(|node| !taken.contains(node)) {
+            nodes.cordon(free).await?;
+        }
         testbed.kubectl(&["rollout", "restart", "deployment/web"], None).await?;
         testbed.kubectl(&["rollout", "status", "deployment/web", "--timeout=90s"], None).await?;
         let verdict = scene.at_rest(testbed, 3).await?;
