@@ -308,16 +308,16 @@ fn a_rollout_after_moves_ends() {
         let affinity = json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}});
         let workload = Workload::deployment("web", 3).spec(with(nodes.terms(), json!({"affinity": affinity})));
         let scene = Scene::set(testbed, "web", 3, workload).await?;
+        let taken = || testbed.eye.look(|seen: &Seen| pods_of(seen, "web").map(|pod| node_of(pod)).collect::<Vec<_>>());
         for at in 0..3 {
-            let taken =
-                testbed.eye.look(|seen: &Seen| pods_of(seen, "web").map(|pod| node_of(pod)).collect::<Vec<_>>());
+            let taken = taken();
             let free = nodes.names.iter().find(|node| !taken.contains(node)).context("no free node")?;
             let name = format!("go-{at}");
             testbed.act(&name, move_pod(&scene.pod(at).0, free)).await?;
             testbed.ends(&name, DONE).await?;
         }
         // New pods have to share nodes with the old ones.
-        let taken = testbed.eye.look(|seen: &Seen| pods_of(seen, "web").map(|pod| node_of(pod)).collect::<Vec<_>>());
+        let taken = taken();
         for free in nodes.names.iter().filter(|node| !taken.contains(node)) {
             nodes.cordon(free).await?;
         }
