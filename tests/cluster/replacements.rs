@@ -482,8 +482,8 @@ fn a_slow_webhook_is_waited_for() {
     });
 }
 
-/// A webhook that never answers ends a move to a named node at its deadline, and the message says so. The API server and
-/// the operator give up at the same time, so either may be the first.
+/// A webhook that never answers ends a move to a named node at its deadline, and the message says so. The API server
+/// and the operator give up at the same time, so either may be the first.
 #[test]
 fn a_webhook_that_hangs_is_named() {
     story("webhook-hangs", async |testbed| {

@@ -15,8 +15,8 @@ pub struct SwarmPoolStatus {
     /// Ready: every job has a worker, and every worker uses its current job list. Reconciling: jobs are being moved.
     /// Stalled: the user has to act; the message says what to do. FollowsWorkload: False while the API server refuses
     /// to write the workload's replicas into a pool that follows it. SlotsRecorded: False while it refuses to annotate
-    /// pods with their slots. SurplusDeleted: False while it refuses to delete ConfigMaps of workers that are gone. Jobs
-    /// are handed over nevertheless.
+    /// pods with their slots. SurplusDeleted: False while it refuses to delete ConfigMaps of workers that are gone.
+    /// Jobs are handed over nevertheless.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
