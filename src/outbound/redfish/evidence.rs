@@ -189,14 +189,16 @@ pub(super) fn weigh(all: &[Candidate]) -> SensorVerdict {
         sound.iter().all(beats) && doubtful.into_iter().all(|other| best.mark == Mark::Summary || best.includes(other))
     });
     let Some(best) = best else {
-        let paths: Vec<SensorPath> = match (sound.as_slice(), claimed.is_empty()) {
-            (_, true) => return SensorVerdict::Nothing,
-            ([], _) => present.iter().filter(|one| one.is_likely()).map(|one| one.sensor.path.clone()).collect(),
-            _ => {
-                let is_rival = |one: &Candidate| one.doubt.is_none() || sound.iter().any(|sound| !sound.includes(one));
-                present.iter().filter(|one| is_rival(one)).map(|one| one.sensor.path.clone()).collect()
-            }
+        if claimed.is_empty() {
+            return SensorVerdict::Nothing;
+        }
+        // A sensor for which only its threshold speaks is not chosen, but it may be the answer.
+        let is_rival = |one: &Candidate| match one.doubt {
+            Some(_) if !sound.is_empty() => one.is_claimed() && sound.iter().any(|sound| !sound.includes(one)),
+            _ => one.is_likely(),
         };
+        let rivals = all.iter().filter(|one| one.sensor.is_present && is_rival(one));
+        let paths: Vec<SensorPath> = rivals.map(|one| one.sensor.path.clone()).collect();
         return if paths.len() > 1 { SensorVerdict::Ambiguous(SensorPaths(paths)) } else { SensorVerdict::Unusable };
     };
     let others = claimed.iter().copied().filter(|other| !is_same(best, other));
