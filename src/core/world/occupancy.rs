@@ -17,7 +17,7 @@ pub const UNTYPED: usize = 6;
 const INDEXES: usize = 1 << 10;
 
 /// Estimate for the largest object that is read: 64 KiB of metadata and spec, and 512 KiB of status, which occupy up to
-/// nine times as much.
+/// ten times as much.
 pub const LARGEST: usize = 6 << 20;
 
 /// Maximum growth of an object by its deletion: two fields of the metadata.
