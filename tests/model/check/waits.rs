@@ -31,8 +31,8 @@ pub fn check(action: &Action) -> Result<(), Violation> {
     let find = |name: &str| action.status.iter().flat_map(|status| &status.conditions).find(|one| one.type_ == name);
     let Some((ready, cause)) = find("Ready").zip(find("Reconciling")) else { return Ok(()) };
     let named = names(&cause.reason);
-    // An action that waits for a retry describes what was undone instead.
-    let retried = action.slots().next().is_some();
+    // An action that waits for a retry describes what was undone instead; an application, what its move has undone.
+    let retried = action.slots().next().is_some() || ready.message.contains("waiting for a retry");
     if retried || named.iter().any(|words| ready.message.contains(words)) {
         return Ok(());
     }
