@@ -90,6 +90,7 @@ impl Setup {
             pace: pace(&mut rng),
             replacements: (0, Fate::Good),
             linger: (0, 0),
+            has_room: false,
         }
     }
 }

@@ -81,7 +81,7 @@ impl<'a> Run<'a> {
             flaw,
             operator: Process::start(&runtime, flaw.limits(&setup.limits), flaw.misreading()),
             runtime,
-            invariants: Invariants::new(setup.limits.clone()),
+            invariants: Invariants::new(setup.limits.clone(), setup.has_room),
             foreign: Foreign::default(),
             rng,
             steps: 0,

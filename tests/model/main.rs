@@ -68,6 +68,12 @@ const ONCE_BROKEN: [u64; 3] = [1_795_497_372, 1_795_505_282, 1_795_670_413];
 /// - two applications moved each replica ten times in opposite directions.
 const ONCE_BROKEN_WITH_APPLICATIONS: [u64; 2] = [7_100_001_366, 7_100_000_509];
 
+/// The same in clusters that are almost full. The faults: a pod with a priority preempted others because
+/// - the new pods of two replicas took one free place, each planned as if it were alone;
+/// - the new pod of another replica took the only node that the pod may use;
+/// - a new pod that had waited for room took it at the same time.
+const ONCE_BROKEN_WHEN_CROWDED: [u64; 7] = [6_000_000_257, 169, 28, 70_000_024, 880_000_009, 990_000_110, 70_000_217];
+
 /// Situations without disturbance in which this operator breaks a rule, with the rule.
 fn calm(flaw: Flaw) -> impl Iterator<Item = (Setup, &'static str)> {
     (0..CALM_RUNS).map(Setup::calm).filter_map(move |mut setup| {
@@ -136,7 +142,8 @@ fn an_eviction_that_was_granted_and_not_carried_out_is_completed() {
 fn holds_where_it_once_broke() {
     let plain = ONCE_BROKEN.into_iter().chain(BROKEN_BEFORE).map(|seed| (seed, Setup::random(seed)));
     let with_applications = ONCE_BROKEN_WITH_APPLICATIONS.map(|seed| (seed, Setup::with_applications(seed)));
-    for (seed, setup) in plain.chain(with_applications) {
+    let crowded = ONCE_BROKEN_WHEN_CROWDED.map(|seed| (seed, Setup::crowded(seed)));
+    for (seed, setup) in plain.chain(with_applications).chain(crowded) {
         if campaign::guarded(&setup, Flaw::None, false).violation.is_some() {
             panic!("seed {seed}: {}", campaign::explain(&setup, Flaw::None));
         }
@@ -160,6 +167,12 @@ fn holds_in_random_situations_with_applications() {
 #[test]
 fn holds_in_random_situations_with_troubles() {
     hunt(Setup::with_troubles);
+}
+
+/// In a cluster that is almost full, a pod with a priority preempts as soon as no node has room for it.
+#[test]
+fn nobody_is_preempted_for_pods_in_between() {
+    hunt(Setup::crowded);
 }
 
 fn hunt(situation: fn(u64) -> Setup) {

@@ -70,6 +70,8 @@ pub struct Setup {
     pub replacements: (u32, Fate),
     /// Per mille of pods whose end takes this number of seconds.
     pub linger: (u32, i64),
+    /// Whether the cluster has room for all pods without the operator, so that a preemption is its fault.
+    pub has_room: bool,
 }
 
 impl Setup {
@@ -100,6 +102,7 @@ impl Setup {
             pace: pace(&mut rng),
             replacements,
             linger,
+            has_room: false,
         }
     }
 }
@@ -136,6 +139,36 @@ impl Setup {
             setup.acts.push(Timed { at: rng.below(setup.steps), act: trouble(&mut rng), pick: rng.next() });
         }
         setup.acts.sort_by_key(|timed| timed.at);
+        setup
+    }
+
+    /// A cluster with at most two free places, pods with and without a priority, and nobody but the operator.
+    pub fn crowded(seed: u64) -> Self {
+        let mut rng = Rng::new(seed ^ 0xc20d);
+        let mut setup = Self::random(seed);
+        setup.nodes.iter_mut().for_each(|node| (node.fate, node.pods) = (Fate::Good, rng.between(1, 3)));
+        let places: i64 = setup.nodes.iter().map(|node| node.pods).sum();
+        let free = i64::try_from(rng.below(3)).unwrap_or(0);
+        let prioritized = rng.between(1, 3).min(places - 1);
+        let mut workload = setup.workloads[0].clone();
+        (workload.shape.node_selector, workload.scaler) = (Labels::new(), false);
+        setup.workloads = [(prioritized, true), ((places - prioritized - free).max(1), false)]
+            .into_iter()
+            .enumerate()
+            .map(|(index, (replicas, prioritized))| {
+                let mut one = Workload { app: format!("app-{index}"), budgets: Vec::new(), ..workload.clone() };
+                (one.replicas, one.shape.prioritized) = (i32::try_from(replicas).unwrap_or(1), prioritized);
+                one
+            })
+            .collect();
+        setup.acts = actions(&mut rng, &setup.workloads, &setup.nodes, setup.steps);
+        for act in &mut setup.acts {
+            if let Act::Apply(_, spec) = &mut act.act {
+                spec.disruption = Disruption::Never;
+            }
+        }
+        setup.acts.sort_by_key(|timed| timed.at);
+        (setup.replacements, setup.has_room) = ((0, Fate::Good), true);
         setup
     }
 

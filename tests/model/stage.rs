@@ -70,6 +70,7 @@ fn setup(script: &Script) -> Setup {
         pace: Vec::new(),
         replacements: (0, Fate::Good),
         linger: (1000, 2),
+        has_room: false,
     }
 }
 

@@ -33,9 +33,9 @@ impl WorkloadActionController {
         Ok(())
     }
 
-    /// Ends the reservation of an admission without an answer.
+    /// Ends the reservation of an admission, and effects, without an answer.
     pub(super) fn release_reservation(&self, key: &Key) {
-        if self.ctx.store.read(|world| world.is_reserved(key)) {
+        if self.ctx.store.read(|world| world.is_reserved(key) || world.runs_effect(key)) {
             self.ctx.store.write(|world| world.release(key));
         }
     }

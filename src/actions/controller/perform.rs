@@ -4,7 +4,7 @@ use futures::future::join_all;
 use tracing::{debug, info};
 
 use super::error::ActError;
-use super::reservation::{Reservation, replaced_slots};
+use super::reservation::{Reservation, RunningEffect, replaced_slots};
 use super::{ActionMemory, WorkloadActionController, act, events};
 use ganglion_actions_plan::effect::{self, Effect, Refusal, RefusalKind};
 use ganglion_actions_plan::refused;
@@ -69,6 +69,7 @@ impl WorkloadActionController {
     async fn carry_out(&self, key: &Key, effect: &Effect) -> Result<(), Failure> {
         match effect {
             Effect::Admit { .. } => self.admit(key).await,
+            effect if effect.creates_pod() => self.create_pod(key, effect).await,
             effect => self.perform(effect).await.map_err(|error| Failure { effect: effect.clone(), error }),
         }
     }
@@ -90,6 +91,20 @@ impl WorkloadActionController {
         let (admitted, ()) = tokio::join!(self.perform(&effect), self.write_receipt_of(&effect));
         reservation.open = matches!(&admitted, Err(ActError::Request(error)) if error.outcome_unknown());
         admitted.map_err(|error| Failure { effect, error })
+    }
+
+    /// Plans an effect that creates a pod again, while nobody else plans to take the room of that pod. Until the world
+    /// contains its result, it counts as a pod without a node.
+    async fn create_pod(&self, key: &Key, effect: &Effect) -> Result<(), Failure> {
+        let turn = self.shared.admission.lock().await;
+        if !self.next_step(key).performs(effect) {
+            return Ok(());
+        }
+        let mut running = RunningEffect::begin(&self.ctx.store, key);
+        drop(turn);
+        let done = self.perform(effect).await;
+        running.open = matches!(&done, Err(ActError::Request(error)) if error.outcome_unknown());
+        done.map_err(|error| Failure { effect: effect.clone(), error })
     }
 
     /// Writes the receipt in parallel with its admission. If that fails, the next plan writes the receipt again, or

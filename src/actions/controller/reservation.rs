@@ -1,4 +1,5 @@
-//! Reservations: nodes and pods that an admission takes while its write is in progress.
+//! Reservations: nodes and pods that an admission takes while its write is in progress, and the room of pods
+//! that are about to be created.
 
 use ganglion_actions_plan::world::ActionsWorld;
 use ganglion_api::workload_action::WorkloadActionStatus;
@@ -27,6 +28,29 @@ impl Drop for Reservation<'_> {
     fn drop(&mut self) {
         if !self.open {
             self.store.write(|world| world.release(self.key));
+        }
+    }
+}
+
+/// An effect that creates a pod and is being carried out. If its outcome is unknown, it ends when its object has been
+/// read again.
+pub struct RunningEffect<'a> {
+    store: &'a Store,
+    key: &'a Key,
+    pub open: bool,
+}
+
+impl<'a> RunningEffect<'a> {
+    pub fn begin(store: &'a Store, key: &'a Key) -> Self {
+        store.write(|world| world.begin_effect(key));
+        Self { store, key, open: false }
+    }
+}
+
+impl Drop for RunningEffect<'_> {
+    fn drop(&mut self) {
+        if !self.open {
+            self.store.write(|world| world.end_effect(self.key));
         }
     }
 }

@@ -12,7 +12,7 @@ use ganglion_api::reasons::Reason;
 use ganglion_api::receipt::WorkloadActionReceiptSpec;
 use ganglion_api::workload_action::status::SetRef;
 use ganglion_api::workload_action::{WorkloadAction, WorkloadActionStatus};
-use ganglion_core::facts::{Identity, Key, NodeName, OtherKind, SlotId, Uid};
+use ganglion_core::facts::{Identity, Key, NodeFact, NodeName, OtherKind, SlotId, Uid};
 use ganglion_core::json_patch::JsonPatch;
 
 /// The next step for an action.
@@ -26,6 +26,17 @@ pub enum NextStep {
     /// Wait for a change, or until this time. `report` is the status to write if the wait lasts; safety does not depend
     /// on it.
     Wait { until: Option<Timestamp>, report: Option<Box<WorkloadActionStatus>> },
+}
+
+impl NextStep {
+    /// Whether the step performs this effect.
+    pub fn performs(&self, effect: &Effect) -> bool {
+        match self {
+            Self::Do(own) => own == effect,
+            Self::DoAll(all) => all.contains(effect),
+            Self::Wait { .. } => false,
+        }
+    }
 }
 
 /// One write.
@@ -173,6 +184,28 @@ impl Effect {
         }
     }
 
+    /// Whether the effect creates a pod, or a ReplicaSet creates one after it. Another action may plan to take the room
+    /// of that pod at the same time, so the effect is planned again under the lock of admissions.
+    pub fn creates_pod(&self) -> bool {
+        match self {
+            Self::ChangePod { change: PodChange::Detach { .. }, .. } | Self::Scale { .. } | Self::CreatePod(_) => true,
+            Self::ChangePod { .. }
+            | Self::Record { .. }
+            | Self::Admit { .. }
+            | Self::AddFinalizer { .. }
+            | Self::RemoveFinalizer { .. }
+            | Self::DeleteAction { .. }
+            | Self::CreatePart { .. }
+            | Self::WriteReceipt(_)
+            | Self::FailReceipt { .. }
+            | Self::DeleteReceipt { .. }
+            | Self::Evict { .. }
+            | Self::DeletePod { .. }
+            | Self::ReleasePod { .. }
+            | Self::ClearLedger { .. } => false,
+        }
+    }
+
     /// Whether the effect updates the action itself, so that its refusal cannot be recorded in the action.
     pub fn updates_action(&self) -> bool {
         match self {
@@ -258,6 +291,17 @@ pub enum PodPlace {
     On(NodeName),
     /// Any node with these labels, except some.
     Any { labels: BTreeMap<String, String>, except: Vec<NodeName> },
+}
+
+impl PodPlace {
+    pub fn allows(&self, node: &NodeFact) -> bool {
+        match self {
+            Self::On(name) => node.name() == *name,
+            Self::Any { labels, except } => {
+                !except.contains(&node.name()) && labels.iter().all(|(key, value)| node.labels.get(key) == Some(value))
+            }
+        }
+    }
 }
 
 impl NewPod {

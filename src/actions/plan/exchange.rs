@@ -45,7 +45,7 @@ pub fn detach(view: &View, step: Step) -> SlotNext {
     if let Some((reason, message)) = obstacles::unrest(view, scope, &pods).or_else(|| obstacles::budget(view, victim)) {
         return view.hold_or_back(step, reason, message, timeout);
     }
-    if let Some(message) = preemption::danger(view, scope) {
+    if let Some(message) = preemption::danger(view, scope, None) {
         return view.hold_or_back(step, Reason::NodeFull, message, timeout);
     }
     // Wait while the substitute of another slot is pending: a pod that exists when we detach counts as
@@ -156,7 +156,7 @@ pub fn scale(view: &View, step: Step, by: i32) -> SlotNext {
     if view.ctx.suspended() && by > 0 {
         return view.suspended(step);
     }
-    let danger = || preemption::danger(view, scope).map(|message| (Reason::NodeFull, message));
+    let danger = || preemption::danger(view, scope, None).map(|message| (Reason::NodeFull, message));
     let unrest = if by > 0 {
         obstacles::unrest(view, scope, &pods).or_else(danger)
     } else {

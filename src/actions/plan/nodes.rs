@@ -56,8 +56,8 @@ pub struct Nodes<'a> {
     removed: HashSet<Uid>,
     /// An action whose replicas count only if they have a new pod.
     except: Option<&'a Key>,
-    /// A slot that does not count.
-    own: Option<&'a SlotId>,
+    /// Slots that do not count.
+    slots_out: Vec<&'a SlotId>,
     /// Whether all pods of a ReplicaSet have arrived, by its uid. Many slots of one set may be on their way to a node.
     arrived: RefCell<HashMap<Uid, bool>>,
 }
@@ -65,7 +65,7 @@ pub struct Nodes<'a> {
 impl<'a> Nodes<'a> {
     pub fn new(world: &'a World, now: Timestamp) -> Self {
         let (sent, assigned, removed) = (HashMap::new(), HashMap::new(), HashSet::new());
-        Self { world, now, sent, assigned, removed, except: None, own: None, arrived: RefCell::default() }
+        Self { world, now, sent, assigned, removed, except: None, slots_out: Vec::new(), arrived: RefCell::default() }
     }
 
     pub fn world(&self) -> &'a World {
@@ -79,8 +79,9 @@ impl<'a> Nodes<'a> {
     }
 
     /// The same without this slot. For a decision about its new pod.
-    pub fn without_slot(self, slot: &'a SlotId) -> Self {
-        Self { own: Some(slot), ..self }
+    pub fn without_slot(mut self, slot: &'a SlotId) -> Self {
+        self.slots_out.push(slot);
+        self
     }
 
     /// Removes this pod from the load of its node.
@@ -125,7 +126,7 @@ impl<'a> Nodes<'a> {
             let known = known.filter(|pod| !is_old_stateful(slot, pod));
             let counts = known.is_some() || self.except != Some(*action);
             let is_bound = |pod: &PodFact| pod.node.as_ref() == Some(node) || (slot.scheduled && pod.node.is_some());
-            counts && self.own != Some(&slot.id) && !known.is_some_and(is_bound)
+            counts && !self.slots_out.contains(&&slot.id) && !known.is_some_and(is_bound)
         });
         slots.map(|(action, slot)| {
             let set = Scope::of_slot(self.world, &action.namespace, slot).map(|scope| scope.set);

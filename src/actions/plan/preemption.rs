@@ -1,17 +1,25 @@
-//! Pods that a ReplicaSet creates while a replica is exchanged must not take the place of pods that nobody named.
+//! New pods of actions must not take the place of pods that nobody named.
 //!
 //! A pod preempts pods of lower priority as soon as no node has room for it, even if it is deleted a moment later. The
 //! operator cannot prevent that for a pod that a ReplicaSet creates, so it waits until a node has room. Source of the
 //! rules: kube-scheduler's DefaultPreemption.
 
+use std::collections::HashSet;
+
 use serde::Deserialize;
 
-use ganglion_core::facts::{NodeFact, TemplateFact};
+use crate::world::ActionsWorld;
+use ganglion_core::facts::{Key, PodFact, SlotId, TemplateFact};
+use ganglion_core::world::World;
 
+use super::context::PlanContext;
+use super::effect::PodPlace;
 use super::fitting::Fitting;
 use super::neighbors::Departing;
 use super::nodes::Nodes;
+use super::replacement;
 use super::scope::Scope;
+use super::set::Pods;
 use super::slot::View;
 use super::volumes::BoundVolumes;
 
@@ -28,42 +36,126 @@ struct PriorityOfSpec {
     priority: Option<i32>,
 }
 
-/// Why the ReplicaSet must not create a pod now; None if a node has room for it, it can preempt nobody, or the action
-/// may disrupt.
-pub fn danger(view: &View, scope: &Scope) -> Option<String> {
+/// Why no new pod of the set may be created now, by its ReplicaSet or by this slot. None if there is room for it and
+/// for the other pods that are about to be scheduled, wherever the scheduler places them; if no pod would be preempted;
+/// or if the action may disrupt. `place`: the nodes of a pod that the slot creates.
+pub fn danger<'a>(view: &View<'a>, scope: &Scope<'a>, place: Option<&PodPlace>) -> Option<String> {
     let ctx = view.ctx;
     if ctx.may_disrupt() {
         return None;
     }
-    let priority = priority(view, scope)?;
-    // The node that the slot has reserved is for this pod. The old pod still runs.
-    let nodes = Nodes::new(ctx.world, ctx.now).without_slot(&view.slot.id);
-    let departing = Departing { slot: Some(&view.slot.id), ..Departing::default() };
-    let fitting = Fitting::of(nodes, scope, &departing, BoundVolumes::of(ctx.world, scope, ""));
-    let gives_way = |node: &NodeFact| ctx.world.priorities(&node.name()).any(|one| one < priority);
-    let mut is_danger = false;
-    for node in ctx.world.nodes() {
-        match fitting.assess(node) {
-            Ok(_) => return None,
-            // Pods of lower priority there would leave.
-            Err(misfit) if misfit.is_by_load() && gives_way(node) => is_danger |= fitting.closed(node).is_none(),
-            Err(_) => {}
-        }
-    }
-    is_danger.then(|| {
-        "no node has room for the pod that the ReplicaSet creates in between, which would preempt other pods by its \
-         priority; free room for one pod, or use disruption: Allowed to accept that"
-            .to_owned()
-    })
+    let others = Unscheduled::all(ctx);
+    let number = others.len();
+    let urgency = Urgency::of(ctx.world, scope, view.victim);
+    let (slot, place) = (Some(&view.slot.id), place.cloned());
+    let own = Unscheduled { scope: *scope, slot, place, urgency, was_tried: false };
+    let all: Vec<Unscheduled> = std::iter::once(own).chain(others).collect();
+    let mut known = HashSet::new();
+    // Pods of a ReplicaSet have the same nodes to choose from.
+    all.iter()
+        .filter(|one| one.place.is_some() || known.insert((&one.scope.set.id.uid, one.was_tried)))
+        .any(|one| one.may_preempt(ctx, &all))
+        .then(|| match number {
+            0 => "no node has room for the new pod, which would preempt other pods by its priority; free room for one \
+                  pod, or use disruption: Allowed to accept that"
+                .to_owned(),
+            _ => format!(
+                "new pods of other replicas may take the room that is left ({number} without a node), and a pod with \
+                 a priority would preempt others then; the action waits until they have nodes"
+            ),
+        })
 }
 
-/// Priority of new pods of the set, as admission has given it to the others; None if they preempt nobody. Without
-/// another pod, a class can have any value.
-fn priority(view: &View, scope: &Scope) -> Option<i32> {
-    let pods = view.ctx.world.pods_of(&scope.set.id.uid).chain(view.victim);
-    let known = pods.map(|pod| (!pod.non_preempting, pod.hold.priority)).max();
-    let (preempts, priority) = known.unwrap_or_else(|| (true, of_template(scope.set.template.as_deref())));
-    preempts.then_some(priority)
+/// A new pod of a slot that is about to be scheduled, whoever creates it.
+struct Unscheduled<'a> {
+    scope: Scope<'a>,
+    /// The slot whose reservation is for this pod.
+    slot: Option<&'a SlotId>,
+    /// The nodes that it may use, if its slot creates it.
+    place: Option<PodPlace>,
+    urgency: Urgency,
+    /// Whether the scheduler has found no node for it, and no pod to preempt. It still takes room that others free.
+    was_tried: bool,
+}
+
+impl<'a> Unscheduled<'a> {
+    /// New pods of the slots of all actions.
+    fn all(ctx: &PlanContext<'a>) -> Vec<Self> {
+        let world = ctx.world;
+        let (mut all, mut sets) = (Vec::new(), HashSet::new());
+        let waits = |pod: &PodFact| pod.is_active() && pod.node.is_none();
+        for (action, slot) in world.slots_at_work() {
+            let Some(scope) = Scope::of_slot(world, &action.namespace, slot) else { continue };
+            let urgency = || Urgency::of(world, &scope, None);
+            let place = || replacement::place(world.action(action)?, slot);
+            let of_slot =
+                |was_tried| Self { scope, slot: Some(&slot.id), place: place(), urgency: urgency(), was_tried };
+            let of_set = |was_tried| Self { scope, slot: None, place: None, urgency: urgency(), was_tried };
+            let was_tried = |pod: &PodFact| pod.unschedulable.is_some();
+            let new = slot.replacement.as_ref().and_then(|new| world.pod(&Key::new(&action.namespace, &new.name)));
+            all.extend(new.filter(|pod| waits(pod)).map(|pod| of_slot(was_tried(pod))));
+            if world.runs_effect(action) {
+                all.push(if new.is_none() { of_slot(false) } else { of_set(false) });
+            }
+            if sets.insert(&slot.replica_set.uid) && scope.stateful().is_none() {
+                let pods = Pods::of(world, &scope);
+                all.extend(pods.active().filter(|pod| waits(pod)).map(|pod| of_set(was_tried(pod))));
+                all.extend((0..pods.missing()).map(|_| of_set(false)));
+            }
+        }
+        all
+    }
+
+    /// Whether it may preempt a pod once all of these have been scheduled. Each takes the room of one node at most.
+    fn may_preempt(&self, ctx: &PlanContext<'a>, all: &[Self]) -> bool {
+        let priority = self.urgency.priority;
+        let others = || all.iter().filter(|other| !std::ptr::eq(*other, self));
+        if !self.urgency.preempts {
+            return false;
+        }
+        // All of these are counted one by one instead of by the nodes that their slots have reserved.
+        let slots = all.iter().filter_map(|one| one.slot);
+        let nodes = slots.fold(Nodes::new(ctx.world, ctx.now), Nodes::without_slot);
+        let departing = Departing { slot: self.slot, ..Departing::default() };
+        let mut fitting = Fitting::of(nodes, &self.scope, &departing, BoundVolumes::of(ctx.world, &self.scope, ""));
+        let (mut open, mut gives_way) = (0, false);
+        for node in ctx.world.nodes().filter(|node| self.place.as_ref().is_none_or(|place| place.allows(node))) {
+            let is_open = match fitting.assess(node) {
+                Ok(_) => true,
+                // Pods of lower priority there would leave.
+                Err(misfit) if misfit.is_by_load() && fitting.closed(node).is_none() && !self.was_tried => false,
+                Err(_) => continue,
+            };
+            if is_open {
+                open += 1;
+                others().for_each(|other| fitting.nodes.add(&node.name(), other.scope.set.template.as_deref()));
+                if open >= all.len() || fitting.assess(node).is_ok() {
+                    return false;
+                }
+            }
+            let there = || ctx.world.priorities(&node.name()).any(|one| one < priority);
+            gives_way |= there() || is_open && others().any(|other| other.urgency.priority < priority);
+        }
+        gives_way
+    }
+}
+
+/// Priority of new pods of a set, as admission has given it to the others. Without another pod, a class can have any
+/// value.
+#[derive(Clone, Copy)]
+struct Urgency {
+    priority: i32,
+    /// Whether they preempt other pods.
+    preempts: bool,
+}
+
+impl Urgency {
+    fn of(world: &World, scope: &Scope, victim: Option<&PodFact>) -> Self {
+        let pods = world.pods_of(&scope.set.id.uid).chain(victim);
+        let known = pods.map(|pod| (!pod.non_preempting, pod.hold.priority)).max();
+        let (preempts, priority) = known.unwrap_or_else(|| (true, of_template(scope.set.template.as_deref())));
+        Self { priority, preempts }
+    }
 }
 
 fn of_template(template: Option<&TemplateFact>) -> i32 {

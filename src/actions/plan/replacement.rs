@@ -4,7 +4,8 @@ use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use ganglion_api::reasons::Reason;
-use ganglion_api::workload_action::status::{PodOnNode, Protocol, Step};
+use ganglion_api::workload_action::WorkloadAction;
+use ganglion_api::workload_action::status::{PodOnNode, Protocol, Slot, Step};
 use ganglion_core::facts::{NodeName, PodFact};
 
 use super::choose;
@@ -13,6 +14,7 @@ use super::deletion;
 use super::effect::{Effect, NewPod, PodPlace};
 use super::exchange;
 use super::identity;
+use super::preemption;
 use super::slot::{SlotNext, View};
 use super::swap;
 
@@ -45,7 +47,7 @@ pub fn create(view: &View, planned: &PodOnNode) -> SlotNext {
         let why = view.slot.message.as_deref().map(|words| format!(": {words}")).unwrap_or_default();
         return view.roll_back(Reason::PodRefused, &format!("the new pod could not be created in time{why}"));
     }
-    creation(view, planned)
+    creation(view, planned, timeout)
 }
 
 /// Waits until a new pod that others deleted has ended. Its node may be dead, or a finalizer may keep it.
@@ -65,21 +67,32 @@ fn await_end(view: &View, pod: &PodFact) -> SlotNext {
     }
 }
 
-fn creation(view: &View, planned: &PodOnNode) -> SlotNext {
+/// The nodes on which the new pod of the slot may run. None if it has no new pod of its own.
+pub fn place(action: &WorkloadAction, slot: &Slot) -> Option<PodPlace> {
+    let planned = slot.replacement.as_ref().filter(|_| slot.protocol != Protocol::Successor)?;
+    if !slot.scheduled {
+        return Some(PodPlace::On(planned.node.clone()));
+    }
+    let selector = action.spec.move_.as_ref().and_then(|change| change.to.as_ref()?.node_selector.clone());
+    let selector = selector.or_else(|| action.spec.create.as_ref()?.to.node_selector.clone());
+    let home = slot.victim.as_ref().map(|victim| victim.node.clone());
+    let except = home.into_iter().chain(slot.tried.iter().cloned()).collect();
+    Some(PodPlace::Any { labels: selector.unwrap_or_default(), except })
+}
+
+fn creation(view: &View, planned: &PodOnNode, timeout: SignedDuration) -> SlotNext {
     let ctx = view.ctx;
     if ctx.suspended() && !view.slot.evicting {
         return view.suspended(Step::Creating);
     }
+    let Some(place) = place(ctx.action, view.slot) else { return view.hold(Step::Creating, None, None, None) };
+    let may_preempt = |scope| preemption::danger(view, scope, Some(&place));
+    if let Some(message) = view.scope.as_ref().filter(|_| !view.slot.evicting).and_then(may_preempt) {
+        return view.hold_or_back(Step::Creating, Reason::NodeFull, message, timeout);
+    }
     SlotNext::Do(Effect::CreatePod(NewPod {
         key: ctx.key(&planned.name),
-        place: if view.slot.scheduled {
-            let selector = ctx.work.to.and_then(|to| to.node_selector.clone());
-            let home = view.slot.victim.as_ref().map(|victim| victim.node.clone());
-            let except = home.into_iter().chain(view.slot.tried.iter().cloned()).collect();
-            PodPlace::Any { labels: selector.unwrap_or_default(), except }
-        } else {
-            PodPlace::On(planned.node.clone())
-        },
+        place,
         slot: view.slot.id.clone(),
         set: view.slot.replica_set.clone(),
         label: view.slot.label.clone(),

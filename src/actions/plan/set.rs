@@ -66,6 +66,11 @@ impl<'a> Pods<'a> {
         self.count() < i64::from(self.most)
     }
 
+    /// Number of pods that the set may be about to create.
+    pub fn missing(&self) -> usize {
+        if self.is_to_make_one() { usize::try_from(i64::from(self.most) - self.count()).unwrap_or(0) } else { 0 }
+    }
+
     /// Whether the set is about to create a pod. A creation error from before the set saw its current replicas does not
     /// count.
     pub fn is_to_make_one(&self) -> bool {

@@ -124,6 +124,9 @@ pub fn detach(view: &View, available: i32) -> SlotNext {
         return view.hold_or_back(step, Reason::VictimBusy, message, timeout);
     }
     let supply = Supply::of(view.ctx, scope, &pods);
+    if let Some(message) = preemption::danger(view, scope, None) {
+        return view.hold_or_back(step, Reason::NodeFull, message, timeout);
+    }
     if !victim.is_ready() {
         return eviction::commit(view);
     }
@@ -131,9 +134,6 @@ pub fn detach(view: &View, available: i32) -> SlotNext {
     if most_out(scope).is_some_and(|most| out >= most.max(1)) {
         let message = format!("{out} other replicas of the workload are on their way, which maxUnavailable allows");
         return view.hold(step, Some(Reason::WorkloadBusy), Some(message), None);
-    }
-    if let Some(message) = preemption::danger(view, scope) {
-        return view.hold_or_back(step, Reason::NodeFull, message, timeout);
     }
     if supply.total() != available {
         let mut slot = view.slot.clone();

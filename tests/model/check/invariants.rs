@@ -25,6 +25,8 @@ pub struct Spent {
 #[derive(Debug)]
 pub struct Invariants {
     limits: Limits,
+    /// See [`Setup::has_room`](crate::setup::Setup::has_room).
+    has_room: bool,
     pub accounts: BTreeMap<String, Account>,
     /// Slot of each pod that the operator created, by uid.
     pub replacements: BTreeMap<String, SlotId>,
@@ -50,9 +52,10 @@ pub struct Invariants {
 }
 
 impl Invariants {
-    pub fn new(limits: Limits) -> Self {
+    pub fn new(limits: Limits, has_room: bool) -> Self {
         Self {
             limits,
+            has_room,
             accounts: BTreeMap::new(),
             replacements: BTreeMap::new(),
             born: BTreeMap::new(),
@@ -138,6 +141,9 @@ impl Invariants {
                 }
                 self.innocent(pod)?;
                 self.account(&app).check(&app, &format!("the set deletes {key}"))
+            }
+            Cause::Cluster(Part::Scheduler) if self.has_room => {
+                violation("BystanderPreempted", format!("the scheduler preempts {key}"))
             }
             Cause::Cluster(_) | Cause::Foreign => {
                 let account = self.account(&app);

@@ -46,6 +46,8 @@ pub struct ActionIndex {
     pub expressions: Expressions,
     /// Slots that are being written to the status of their action.
     pub reserved: HashMap<Key, Vec<Slot>>,
+    /// Number of effects of each action that are being carried out and create pods.
+    pub running_effects: HashMap<Key, usize>,
     turns: Turns,
     /// Time at which this process first planned each action, by uid.
     pub noticed: HashMap<Uid, Timestamp>,

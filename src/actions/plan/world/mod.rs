@@ -132,7 +132,16 @@ pub trait ActionsWorld {
     /// turn of the action's namespace.
     fn reserve(&mut self, action: &Key, slots: Vec<Slot>);
 
-    /// Ends the reservation: the slots recorded in the action's status count again.
+    /// Whether an effect of this action that creates a pod is being carried out, or has an unknown outcome.
+    fn runs_effect(&self, action: &Key) -> bool;
+
+    /// Records that such an effect of this action begins.
+    fn begin_effect(&mut self, action: &Key);
+
+    /// Records that such an effect of this action has ended, and that the world contains its result.
+    fn end_effect(&mut self, action: &Key);
+
+    /// Ends the reservation: the slots recorded in the action's status count again. Effects of the action have ended.
     fn release(&mut self, action: &Key);
 
     /// Counter value of the namespace's last turn; larger means later, 0 means none.
@@ -300,9 +309,30 @@ impl ActionsWorld for World {
         }
     }
 
+    fn runs_effect(&self, action: &Key) -> bool {
+        index(self).running_effects.contains_key(action)
+    }
+
+    fn begin_effect(&mut self, action: &Key) {
+        if let Some(index) = index_mut(self) {
+            *index.running_effects.entry(action.clone()).or_default() += 1;
+        }
+    }
+
+    fn end_effect(&mut self, action: &Key) {
+        let Some(index) = index_mut(self) else { return };
+        if let Some(number) = index.running_effects.get_mut(action) {
+            *number = number.saturating_sub(1);
+            if *number == 0 {
+                index.running_effects.remove(action);
+            }
+        }
+    }
+
     fn release(&mut self, action: &Key) {
         if let Some(index) = index_mut(self) {
             index.reserved.remove(action);
+            index.running_effects.remove(action);
         }
     }
 
