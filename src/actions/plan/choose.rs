@@ -20,6 +20,7 @@ use super::nodes::{NodeRefusal, Nodes};
 use super::place::{Filter, target_words};
 use super::scope::{Scope, StartRefusal};
 use super::set::Pods;
+use super::slot::is_old_stateful;
 use super::spread::SpreadRules;
 use super::stateful;
 use super::successor;
@@ -377,10 +378,13 @@ pub fn scheduler_may_exclude(ctx: &PlanContext, slot: &Slot) -> bool {
     template.is_none_or(|template| SpreadRules::required(template).most_skew() == 0)
 }
 
-/// Pods and slot that do not keep the new pod of the slot off a node.
-fn departing<'s>(ctx: &PlanContext, slot: &'s Slot) -> Departing<'s> {
+/// Pods and slot that do not keep the new pod of the slot off a node. A new pod that has failed leaves before the next one
+/// is created.
+fn departing<'s>(ctx: &PlanContext<'s>, slot: &'s Slot) -> Departing<'s> {
     let victim = slot.victim.iter().filter(|_| ctx.may_disrupt());
-    let pods = victim.filter_map(|pod| pod.uid.as_ref()).collect();
+    let failed = slot.replacement.as_ref().and_then(|new| ctx.world.pod(&ctx.key(&new.name)));
+    let failed = failed.filter(|pod| !is_old_stateful(slot, pod)).map(|pod| &pod.id.uid);
+    let pods = victim.filter_map(|pod| pod.uid.as_ref()).chain(failed).collect();
     Departing { pods, slot: Some(&slot.id), ..Departing::default() }
 }
 

@@ -145,6 +145,34 @@ fn a_node_that_the_scheduler_chose_is_excluded_after_a_failure(
     assert!(message.contains("earlier new pods failed on e, f, d"), "{message}");
 }
 
+/// The scheduler does not count pods on excluded nodes. With the only node of a zone excluded, it would put the new pod
+/// into a zone that has a replica already.
+#[rstest]
+#[case::another_of_the_zone(&["a", "d", "g"], Some("g"))]
+#[case::none_of_the_zone(&["a", "d"], None)]
+fn another_node_after_a_failure_keeps_the_spread(#[case] first_zone: &[&str], #[case] expected: Option<&str>) {
+    let mut stage = Stage::new();
+    let template = json!({"containers": [], "topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "zone",
+        "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {"matchLabels": {"app": "web"}}}]});
+    stage.put_set_with(3, template);
+    for (zone, nodes) in [("1", first_zone), ("2", &["b", "e"]), ("3", &["c", "f"])] {
+        for name in nodes {
+            stage.put_node(name, |node| drop(node.labels.insert("zone".into(), zone.into())));
+        }
+    }
+    stage.act("go", json!({"move": {"pod": {"name": "web-a"}}}));
+    let NextStep::Do(Effect::CreatePod(new)) = stage.settle("go") else { panic!("a new pod") };
+    assert_eq!(new.place, crate::effect::PodPlace::Any { labels: BTreeMap::new(), except: vec!["a".into()] });
+    stage.bind(&new, "d");
+    let next = stage.fail(&new.key.name, Failure::Image);
+    assert_eq!(next.map(|new| new.node().to_string()).as_deref(), expected);
+    if expected.is_none() {
+        let (ready, reason, message) = stage.ready("go");
+        assert_eq!((ready.as_str(), reason.as_str()), ("False", "ImagePullFailed"), "{message}");
+        assert!(message.contains("no such image"), "{message}");
+    }
+}
+
 #[test]
 fn a_create_by_labels_excludes_the_node_that_failed() {
     let mut stage = Stage::new();
