@@ -5,7 +5,7 @@ use crate::choose::cut;
 use crate::context::{PlanContext, Verb};
 use crate::nodes::{Nodes, tolerates_cordon};
 use crate::place::{Filter, source_words};
-use crate::scope::StartRefusal;
+use crate::scope::{StartRefusal, not_alone};
 use crate::victims::{FoundVictims, Victims, choice_of, is_in_use};
 use crate::world::ActionsWorld;
 use ganglion_api::marks;
@@ -161,6 +161,9 @@ pub fn highest<'a>(
         };
         if !is_meant(Some(pod)) {
             return Err(another_order(set, pod, ctx));
+        }
+        if let Some(membership) = pod.membership {
+            return Err(not_alone(&format!("pod {}", pod.id.key.name), membership));
         }
         if is_in_use(ctx, pod) {
             return Ok(Victims::Busy(format!("pod {} is in use by another action", pod.id.key.name)));

@@ -374,3 +374,47 @@ fn an_application_moves_replicas_of_a_stateful_set_that_may_stop() {
     let workload = part.spec.move_.as_ref().and_then(|one| one.workload.as_ref()).expect("a move of a workload");
     assert_eq!((workload.kind.as_str(), part.spec.disruption), ("StatefulSet", Disruption::Allowed));
 }
+
+/// Replicas that are scheduled as a group, or hold devices, stay, whatever names them.
+#[rstest]
+fn replicas_that_belong_together_stay(#[values(true, false)] in_template: bool) {
+    let labels = json!({"app": "db", "leaderworkerset.sigs.k8s.io/name": "g"});
+    let object = json!({"metadata": {"labels": labels}, "spec": {"containers": []}});
+    let pod: ganglion_core::facts::SlimPod = serde_json::from_value(object).expect("a pod");
+    let membership = PodFact::from(pod).membership.expect("a member");
+    let db = json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db"});
+    for mut spec in [
+        json!({"move": {"workload": db, "to": {"nodeName": "d"}}}),
+        json!({"move": {"pod": {"name": "db-0"}, "to": {"nodeName": "d"}}}),
+        json!({"move": {"pod": {"name": "db-0"}}}),
+        json!({"create": {"workload": db, "to": {"nodeName": "d"}}}),
+        json!({"delete": {"workload": db}}),
+        json!({"moveApplication": {"selector": {"app": "db"}, "from": {"nodeName": "a"}, "to": {"nodeName": "d"}}}),
+    ] {
+        if !in_template && spec.get("create").is_some() {
+            continue;
+        }
+        spec["disruption"] = json!("Allowed");
+        let mut stage = Stage::stateful(Way::Policy);
+        stage.put_stateful(3, Way::Policy, |set| {
+            set.set.labels = stateful_labels();
+            let template = set.set.template.as_deref().expect("a template").clone();
+            let membership = in_template.then_some(membership);
+            set.set.template = Some(Arc::new(TemplateFact { membership, ..template }));
+        });
+        for (ordinal, node) in ["a", "b", "c"].into_iter().enumerate() {
+            stage.put_replica(&format!("db-{ordinal}"), "", |pod| {
+                (pod.node, pod.membership) = (Some(node.into()), Some(membership));
+            });
+        }
+        stage.act("go", spec.clone());
+        stage.settle("go");
+        let (ready, reason, message) = stage.ready("go");
+        let is_refused = ["NotSupported", "NotEnoughReplicas"].contains(&reason.as_str());
+        assert!(ready == "False" && is_refused, "{spec}: {ready} {reason} {message}");
+        let plan = stage.action("go").status.and_then(|status| status.plan).unwrap_or_default();
+        let told = message.contains("LeaderWorkerSet")
+            || plan.pods.iter().all(|pod| !pod.chosen && pod.message.contains("LeaderWorkerSet"));
+        assert!(told, "{spec}: {message} {:?}", plan.pods);
+    }
+}
