@@ -137,6 +137,27 @@ fn nobody_is_preempted_at_any_moment() {
     });
 }
 
+/// Both replicas at once, with room for one pod in between only.
+#[test]
+fn nobody_is_preempted_for_two_at_once() {
+    let cases = [(true, "3"), (false, HALF)].map(|(moves, cpu)| (format!("two-{moves}"), (moves, cpu)));
+    stories(cases.into(), async |testbed, (moves, cpu)| {
+        let scene = Priorities::new(testbed, Size { cpu, ..NODE }).await?;
+        scene.nodes.open_all().await?;
+        for at in 0..2 {
+            let (pod, _) = scene.high.pod(at);
+            let spec = if *moves { move_pod(&pod, &scene.nodes.names[2]) } else { delete_pod(&pod) };
+            testbed.act(&format!("go-{at}"), spec).await?;
+        }
+        for at in 0..2 {
+            testbed.ends(&format!("go-{at}"), DONE).await?;
+        }
+        let verdict = scene.high.at_rest(testbed, if *moves { 2 } else { 0 }).await?;
+        ensure!(verdict.died.len() == 2, "{verdict:?}");
+        scene.is_over(testbed).await
+    });
+}
+
 /// A new pod that waits for something that the old pod does not hold is not helped by the end of the old pod, even
 /// where the action may disrupt.
 #[test]

@@ -1,12 +1,12 @@
 //! Safe for GitOps: the same action has one effect, however often its manifest is applied.
 
-use anyhow::ensure;
+use anyhow::{Context, ensure};
 use ganglion_api::receipt::WorkloadActionReceipt;
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
 use testkit::action::{action, create_on, move_pod, with};
 use testkit::eye::Seen;
-use testkit::kstatus::{Kstatus, kstatus, message};
+use testkit::kstatus::{Kstatus, kstatus, message, ready};
 use testkit::testbed::{Testbed, story};
 
 use crate::scenes::{Scene, quota};
@@ -49,6 +49,32 @@ fn applied_again_it_has_no_second_effect() {
         testbed.kubectl(&["replace", "--force", "-f", "-"], Some(&manifest)).await?;
         testbed.ends("more", AGAIN).await?;
         scene.grown(testbed, &[&node]).await.map(drop)
+    });
+}
+
+/// Without its receipt, an action could have a second effect, so it does nothing, and says why.
+#[test]
+fn a_quota_that_allows_no_receipt_is_named() {
+    story("receipt-quota", async |testbed| {
+        let scene = Scene::guarded(testbed, "web", 2).await?;
+        let kind = "count/workloadactionreceipts.ganglion.dev";
+        let quota = json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none"},
+            "spec": {"hard": {kind: "0"}}});
+        apply(testbed, &quota.to_string()).await?;
+        let ((pod, _), node) = (scene.pod(0), scene.free(0));
+        testbed.act("go", move_pod(&pod, &node)).await?;
+        let action = testbed.over("go").await?;
+        let (is, reason) = ready(&action).context("no condition")?;
+        ensure!(is == "False", "{reason}: {}", message(&action));
+        // Before the quota's controller has counted, the API server says that the status of the quota is unknown.
+        let names = |words: &str| message(&action).contains(words);
+        ensure!(names("quota: none") && names("workloadactionreceipts"), "{reason}: {}", message(&action));
+        scene.untouched(testbed).await?;
+        // The way out: another quota, and a new action.
+        testbed.kubectl(&["delete", "quota", "none"], None).await?;
+        testbed.act("again", move_pod(&pod, &node)).await?;
+        testbed.ends("again", DONE).await?;
+        scene.moved(testbed, &[&pod], &[&node]).await.map(drop)
     });
 }
 

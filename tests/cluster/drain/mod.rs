@@ -106,6 +106,29 @@ pub async fn single(testbed: &Testbed, nodes: &TestNodes, name: &str, members: V
     Ok(Scene { app: name.to_owned(), replicas: 1, tale: testkit::verdict::Story::begin(&testbed.eye, name) })
 }
 
+/// A pod that something keeps ends the drain without any `--timeout`, and is named.
+#[test]
+fn a_pod_that_something_keeps_is_named() {
+    story("drain-kept", async |testbed| {
+        let user = User::administrator(testbed).await?;
+        let nodes = testbed.nodes(3, Size::default()).await?;
+        let home = nodes.names[0].as_str();
+        let short = json!({"terminationGracePeriodSeconds": 1});
+        let scene = single(testbed, &nodes, "web", json!({}), short).await?;
+        let (pod, _) = scene.pod(0);
+        let finalizer = "test.ganglion.dev/keep";
+        testbed.patch_pod(&pod, json!({"metadata": {"finalizers": [finalizer]}})).await?;
+        let found = user.drain(&[home]).await?;
+        ends(&found, STAYS, &[&pod, finalizer])?;
+        // Its successor serves, and nothing of ours is left once the pod may end.
+        testbed.patch_pod(&pod, json!({"metadata": {"finalizers": null}})).await?;
+        settled(testbed, "web", 1).await?;
+        let verdict = scene.tale.verdict(&testbed.eye);
+        ensure!(verdict.lowest_ready == 1 && verdict.died == [pod], "{verdict:?}");
+        Ok(())
+    });
+}
+
 #[test]
 fn a_node_is_emptied_again_and_again() {
     story("drain", async |testbed| {
