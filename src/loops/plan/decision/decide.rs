@@ -12,7 +12,7 @@ use super::limits::AlarmRejection;
 use super::order::order;
 use super::rules::{DecisionInput, DecisionRules};
 use super::settlement::{
-    apply_outcome, awaits_execution, counter, restore_from_execution, set_ladder, withdraw_if_unwanted,
+    apply_outcome, awaits_execution, counter, restore_from_execution, set_ladder, withdraw, withdraw_if_unwanted,
 };
 use crate::common::{HEARTBEAT, micro_time, number_text};
 use crate::monitoring::tag;
@@ -51,6 +51,13 @@ fn is_valid(input: DecisionInput) -> bool {
     is_of_this_term(input) && input.monitoring.valid_until.as_ref().is_none_or(|until| input.now < until.0)
 }
 
+/// Whether the last decision is of another leader. It is carried out only after this leader has confirmed it.
+fn is_unconfirmed(status: &DecisionStatus, input: DecisionInput) -> bool {
+    is_of_this_term(input)
+        && awaits_execution(status, input.executor)
+        && input.written.term.as_deref() != Some(input.term)
+}
+
 impl DecisionRules {
     /// Computes the next status.
     pub fn decide(&self, before: &DecisionStatus, input: DecisionInput) -> Decided {
@@ -62,6 +69,9 @@ impl DecisionRules {
         self.renew_ladders(&mut status, input.now);
         let new_alarms = is_new_sample.then_some(input.monitoring.alarms.as_slice());
         withdraw_if_unwanted(self, &mut status, input.executor, new_alarms);
+        if is_new_sample || is_unconfirmed(&status, input) {
+            self.decide_again(&mut status, input);
+        }
         self.serve(&mut status, input, is_new_sample);
         self.forget_counters(&mut status.counters);
         status.limits = self.limits.state(&action_history(self, &status), input.now);
@@ -89,6 +99,28 @@ impl DecisionRules {
         status.ladders = renewed.collect();
     }
 
+    /// Withdraws a decision that has not begun and would not be made again: it waited for an approval or for the next
+    /// leader, and meanwhile its window has closed, or a value is unknown.
+    fn decide_again(&self, status: &mut DecisionStatus, input: DecisionInput) {
+        if !awaits_execution(status, input.executor) {
+            return;
+        }
+        let mut without = status.clone();
+        withdraw(&mut without);
+        let context = self.order_context(&without.counters, input);
+        let Some(chosen) = &mut status.chosen else { return };
+        let mut ranked = order(&self.selection, &input.monitoring.alarms, context).into_iter();
+        let ranked = ranked.find(|one| (&one.alarm.metric, one.alarm.side) == (&chosen.metric, chosen.side));
+        let Some(alarm) = ranked.as_ref().map(|one| one.alarm) else { return };
+        let rung = ranked.and_then(|ranked| self.evaluate(&without, ranked, false, context, input).ok());
+        if rung.and_then(|rung| i32::try_from(rung).ok()) != Some(chosen.rung) {
+            *status = without;
+            return;
+        }
+        chosen.unknown = alarm.unknown;
+        chosen.no_lowering = self.no_lowering(&without, alarm, &chosen.action, input);
+    }
+
     /// Serves an alarm of a new sample, or one that was rejected and may be served now.
     fn serve(&self, status: &mut DecisionStatus, input: DecisionInput, is_new_sample: bool) {
         if self.mode == LoopMode::Paused {
@@ -113,11 +145,7 @@ impl DecisionRules {
         is_new_sample: bool,
     ) -> bool {
         let is_traced = is_new_sample && self.trace == Trace::EverySample;
-        // A decision of another leader is carried out only after this leader has confirmed it.
-        let is_unconfirmed = is_of_this_term(input)
-            && awaits_execution(after, input.executor)
-            && input.written.term.as_deref() != Some(input.term);
-        let change = if is_traced || is_unconfirmed || edges(before) != edges(after) {
+        let change = if is_traced || is_unconfirmed(after, input) || edges(before) != edges(after) {
             StatusChange::Edge
         } else if counts(input.written) != counts(after) {
             StatusChange::Details
@@ -296,13 +324,16 @@ fn keep_last<T>(list: &mut Vec<T>, most: usize) {
     list.drain(..surplus);
 }
 
-/// Returns the part of a status that is written as soon as it changes: the decision, its withdrawal, the rejections.
+/// Returns the part of a status that is written as soon as it changes: the decision, its withdrawal and what bounds it,
+/// the rejections.
 fn edges(status: &DecisionStatus) -> impl PartialEq + '_ {
     let rejected: Vec<(&str, Side, LoopReason)> =
         status.rejected.iter().map(|one| (one.metric.as_str(), one.side, one.reason)).collect();
     let withdrawn = status.chosen.as_ref().is_some_and(|chosen| chosen.outcome == Some(Outcome::Withdrawn));
     let idle = status.message.as_deref().is_none_or(|message| message == "No Event");
-    (status.seq, withdrawn, rejected, idle, status.observed_generation)
+    let open = status.chosen.as_ref().filter(|chosen| chosen.outcome.is_none());
+    let bounds = open.map(|chosen| (chosen.unknown, chosen.no_lowering.is_some()));
+    (status.seq, withdrawn, bounds, rejected, idle, status.observed_generation)
 }
 
 /// Returns the part of a status that is written with the next decision or heartbeat: outcomes, counters, ladders.

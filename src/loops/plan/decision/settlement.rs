@@ -237,10 +237,15 @@ pub fn withdraw_if_unwanted(
     let is_raised = alarms.is_none_or(|alarms| is_raised(alarms, &chosen));
     let has_mode = rules.mode == chosen.mode && rules.mode != LoopMode::Paused;
     if !(is_raised && rules.has_rung(&chosen) && has_mode) {
-        // If the Execution is beginning it right now, it counts again as soon as that is known.
-        set_outcome(status, chosen.seq, Some(Outcome::Withdrawn));
-        status.acts.retain(|act| act.seq != chosen.seq);
+        withdraw(status);
     }
+}
+
+/// Withdraws the last decision. If the Execution is beginning it right now, it counts again as soon as that is known.
+pub fn withdraw(status: &mut DecisionStatus) {
+    let Some(seq) = status.chosen.as_ref().map(|chosen| chosen.seq) else { return };
+    set_outcome(status, seq, Some(Outcome::Withdrawn));
+    status.acts.retain(|act| act.seq != seq);
 }
 
 /// Whether the alarm of the decision is among these.

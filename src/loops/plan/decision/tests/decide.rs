@@ -428,3 +428,51 @@ fn an_unknown_value_lowers_nothing() {
     this.push(at(120), &[("load", "n/a")]);
     assert_eq!(this.messages().1, "React to load", "raising is safe");
 }
+
+/// A decision that waited for an approval, or for the next leader, is made again: its reasons may have passed.
+#[rstest]
+#[case::as_before(json!({}), None)]
+#[case::its_window_has_closed(json!({"closed": true}), Some(Outcome::Withdrawn))]
+#[case::its_own_value_is_unknown(json!({"held": true}), Some(Outcome::Withdrawn))]
+#[case::another_value_is_unknown(json!({"unknown": true}), Some(Outcome::Withdrawn))]
+fn a_decision_that_has_not_begun_is_made_again(
+    #[case] change: Value,
+    #[case] outcome: Option<Outcome>,
+    #[values("Auto", "Approve")] mode: &str,
+) {
+    let lowering = json!({
+        "target": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+        "metrics": [
+            {"name": "cpu", "source": {"push": {}}, "low": {"raise": "5"}},
+            {"name": "memory", "source": {"push": {}}, "high": {"raise": "90"}},
+        ],
+        "actions": [
+            {"when": {"metric": "cpu", "side": "Low"}, "ladder": [{"scale": {"by": -1, "min": 1}}]},
+            {"when": {"metric": "memory", "side": "High"}, "ladder": [{"scale": {"by": 1, "max": 9}}]},
+        ],
+    });
+    let mut this = Loop::new("fast", spec(lowering));
+    this.spec.mode = serde_json::from_value(json!(mode)).unwrap();
+    this.push(at(0), &[("cpu", "2"), ("memory", "50")]);
+    this.decision = ganglion_api::decision::DecisionStatus::default();
+    let execution = ExecutionStatus { seq: Some(0), ..ExecutionStatus::default() };
+    alone(&mut this, &execution, "exe", 0);
+    assert_eq!(this.decision.seq, 1, "{:?}", this.decision.message);
+    // Another leader has made it.
+    this.decision.term = Some("another".into());
+    this.monitoring.valid_until = None;
+    if change["closed"] == true {
+        let window = json!([{"cron": "0 0 1 1 *", "duration": "1h"}]);
+        this.spec.actions.as_mut().unwrap()[0].during = serde_json::from_value(window).unwrap();
+    }
+    if change["held"] == true {
+        this.monitoring.alarms[0].held = true;
+    }
+    if change["unknown"] == true {
+        let unknown = json!({"metric": "memory", "since": at(0), "message": "503"});
+        this.monitoring.unknown.push(serde_json::from_value(unknown).unwrap());
+    }
+    alone(&mut this, &execution, "exe", 7200);
+    assert_eq!(this.decision.chosen.as_ref().unwrap().outcome, outcome, "{:?}", this.decision.message);
+    assert_eq!(this.decision.term.as_deref(), Some("term"));
+}
