@@ -331,8 +331,7 @@ fn edges(status: &DecisionStatus) -> impl PartialEq + '_ {
         status.rejected.iter().map(|one| (one.metric.as_str(), one.side, one.reason)).collect();
     let withdrawn = status.chosen.as_ref().is_some_and(|chosen| chosen.outcome == Some(Outcome::Withdrawn));
     let idle = status.message.as_deref().is_none_or(|message| message == "No Event");
-    let open = status.chosen.as_ref().filter(|chosen| chosen.outcome.is_none());
-    let bounds = open.map(|chosen| (chosen.unknown, chosen.no_lowering.is_some()));
+    let bounds = status.chosen.as_ref().map(|chosen| (chosen.unknown, chosen.no_lowering.is_some()));
     (status.seq, withdrawn, bounds, rejected, idle, status.observed_generation)
 }
 
