@@ -58,7 +58,12 @@ impl Hook {
     }
 
     fn rung(&self) -> Value {
-        on("Low", json!([{"webhook": {"url": self.url, "auth": {"bearer": {"name": "hooks", "key": "token"}}}}]))
+        let headers = json!([
+            {"name": "X-Scope-OrgID", "value": "shop"},
+            {"name": "X-Route", "secret": {"name": "hooks", "key": "route"}},
+        ]);
+        let auth = json!({"bearer": {"name": "hooks", "key": "token"}});
+        on("Low", json!([{"webhook": {"url": self.url, "auth": auth, "headers": headers}}]))
     }
 }
 
@@ -80,7 +85,8 @@ async fn take(State(shared): State<Arc<WebhookState>>, headers: HeaderMap, body:
 
 async fn scene(testbed: &Testbed, hook: &Hook) -> Result<()> {
     account(testbed, &[]).await?;
-    testbed.create::<Secret>(json!({"metadata": {"name": "hooks"}, "stringData": {"token": "sesame\n"}})).await?;
+    let data = json!({"token": "sesame\n", "route": "blue\n"});
+    testbed.create::<Secret>(json!({"metadata": {"name": "hooks"}, "stringData": data})).await?;
     make(testbed, "web", hook.rung()).await?;
     ready(testbed, "web", "True", "Running").await.map(drop)
 }
@@ -107,6 +113,7 @@ fn an_event_says_what_was_decided() {
         let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
         ensure!(header("content-type") == "application/cloudevents+json; charset=utf-8", "{headers:?}");
         ensure!(header("authorization") == "Bearer sesame", "{headers:?}");
+        ensure!([header("x-scope-orgid"), header("x-route")] == ["shop", "blue"], "{headers:?}");
         let id = format!("{}/1", execution.uid().unwrap_or_default());
         let source = format!("/apis/ganglion.dev/v1alpha1/namespaces/{}/closedloops/web", testbed.ns);
         for (pointer, expected) in [
