@@ -451,7 +451,7 @@ fn what_pods_use_is_read_off_a_real_metrics_server() {
         grant_more(testbed, "reads", &[("metrics.k8s.io", "pods", "list"), ("", "pods", "list")]).await?;
         unknown(testbed, "web", "load", "there is no API metrics.k8s.io").await?;
         uses(testbed, &pod, "250m", "64Mi").await?;
-        let server = usage::start(testbed).await?;
+        let server = usage::start(testbed, Duration::from_secs(10)).await?;
         if let Err(error) = known(testbed, "web").await {
             return Err(with_loops(testbed, error.context(server.log())).await);
         }
@@ -466,6 +466,26 @@ fn what_pods_use_is_read_off_a_real_metrics_server() {
         ensure!(others.values.first().is_some_and(|one| one.value.as_str() == "67108864"), "{:?}", others.values);
         ensure!(replicas(testbed, "web").await?.1 == 1, "it acted on a calm value");
         uses(testbed, &pod, "2", "64Mi").await?;
+        scaled(testbed).await
+    });
+}
+
+/// With a measurement a minute, which clusters use to spare metrics-server, a level stands longer than a minute.
+#[test]
+fn a_value_stands_between_the_measurements_of_a_slow_metrics_server() {
+    let plane = block_on(Plane::own("usage-slow", 2)).expect("a plane of its own");
+    story_on(&plane.0, Road::Proxy, "sources-usage-slow", async |testbed| {
+        scene(testbed).await?;
+        let pod = until_running(testbed).await?;
+        uses(testbed, &pod, "2", "64Mi").await?;
+        grant_more(testbed, "reads", &[("metrics.k8s.io", "pods", "list"), ("", "pods", "list")]).await?;
+        let server = usage::start(testbed, Duration::from_secs(60)).await?;
+        let mut spec = loop_on(json!({"resource": {"resource": "cpu"}}));
+        spec["metrics"][0]["high"] = json!({"raise": "0.5", "for": "90s"});
+        put(testbed, "web", spec).await?;
+        if let Err(error) = known(testbed, "web").await {
+            return Err(with_loops(testbed, error.context(server.log())).await);
+        }
         scaled(testbed).await
     });
 }

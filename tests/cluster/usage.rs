@@ -1,5 +1,7 @@
 //! Expressions of actions that read the usage of nodes, as a real metrics-server measures it.
 
+use std::time::Duration;
+
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Node;
 use kube::api::ListParams;
@@ -65,7 +67,7 @@ fn an_expression_reads_the_usage_that_a_real_metrics_server_measures() {
         let (starts, said) = planned(testbed, &json!({"move": {"workload": deployment("web"), "to": either}})).await?;
         ensure!(starts, "{said}");
 
-        let server = usage::start(testbed).await?;
+        let server = usage::start(testbed, Duration::from_secs(10)).await?;
         let ended = testbed.ends("go", DONE).await.map_err(|error| error.context(server.log()));
         ended?;
         scene.moved(testbed, &[&pod], &[calm]).await?;

@@ -1,6 +1,8 @@
 //! A real metrics-server behind the API server's aggregation layer, which reads container usage from the plane's
 //! kubelets.
 
+use std::time::Duration;
+
 use anyhow::Result;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Patch, PatchParams};
@@ -17,11 +19,12 @@ pub async fn uses(testbed: &Testbed, pod: &str, cpu: &str, memory: &str) -> Resu
     Ok(())
 }
 
-/// Starts it, and registers it with the API server of the testbed's plane.
-pub async fn start(testbed: &Testbed) -> Result<Aggregated> {
+/// Starts it with this time between measurements, and registers it with the API server of the testbed's plane.
+pub async fn start(testbed: &Testbed, resolution: Duration) -> Result<Aggregated> {
+    let resolution = format!("--metric-resolution={}s", resolution.as_secs());
     let kubeconfig = ["kubeconfig", "authentication-kubeconfig", "authorization-kubeconfig"];
     let options = [
-        "--metric-resolution=10s",
+        &resolution,
         "--kubelet-request-timeout=5s",
         "--kubelet-use-node-status-port",
         "--kubelet-insecure-tls",
