@@ -107,6 +107,21 @@ impl Error {
         matches!(self, Self::Timeout(_) | Self::Unavailable(_) | Self::Full | Self::Malformed(_))
     }
 
+    /// Why the API server fails requests, for the status of an object that waits for one: the message of the API server,
+    /// or that nothing answers. None for other errors, and while the API server is unreachable: then no status can be
+    /// written either.
+    pub fn words_of_failing(&self) -> Option<String> {
+        match self {
+            Self::Unavailable(cause) => match &**cause {
+                kube::Error::Api(answer) => Some(answer.message.clone()),
+                _ => None,
+            },
+            // A webhook has as much time by default as a request of the operator.
+            Self::Timeout(_) => Some(format!("{self}; an admission webhook may not answer")),
+            _ => None,
+        }
+    }
+
     /// Name of the error in logs and metrics.
     pub fn reason(&self) -> &'static str {
         match self {
@@ -236,6 +251,18 @@ mod tests {
             (504, "Timeout", "", "Unavailable"),
         ] {
             assert_eq!(error(code, reason, message).reason(), expected, "{code} {reason} {message}");
+        }
+    }
+
+    #[test]
+    fn an_api_server_that_fails_requests_or_does_not_answer_is_described() {
+        let failing = error(500, "InternalError", "failed calling webhook \"a.b.c\"");
+        assert_eq!(failing.words_of_failing().as_deref(), Some("failed calling webhook \"a.b.c\""));
+        let silent = Error::Timeout(Duration::from_secs(10)).words_of_failing();
+        let words = "no answer from the API server within 10 s; an admission webhook may not answer";
+        assert_eq!(silent.as_deref(), Some(words));
+        for other in [error(409, "Conflict", "no"), error(422, "Invalid", "no"), Error::NotLeader, Error::Full] {
+            assert_eq!(other.words_of_failing(), None, "{other}");
         }
     }
 

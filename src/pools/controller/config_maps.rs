@@ -184,8 +184,8 @@ impl SwarmPoolController {
                     }
                     Err(error) => {
                         let (cause, message) = cause_of(error)?;
-                        // The others are refused, too.
-                        waits |= cause == RefusalCause::Permission;
+                        // The others are refused, or not answered, too.
+                        waits |= matches!(cause, RefusalCause::Permission | RefusalCause::NoAnswer);
                         refusal = Some((cause, message));
                     }
                 }

@@ -207,7 +207,8 @@ impl Reconciler for SwarmPoolController {
             // The next reconcile resolves a conflict.
             (Err(Error::Conflict(_) | Error::NotLeader), _) => Ok(Next::AwaitChange),
             (Err(error), _) => {
-                let message = format!("a request to the API server failed: {error}");
+                let words = error.words_of_failing().unwrap_or_else(|| error.to_string());
+                let message = format!("{} failed: {words}", request_of(step));
                 let health = PoolProblem::passing(PoolReason::WriteFailed, message).health();
                 self.report_refused(&observed.pool, &health).await?;
                 Ok(Next::AwaitChange)
@@ -266,6 +267,17 @@ impl SwarmPoolController {
         };
         let message = format!("ConfigMaps cannot be listed and watched: {}", binding_advice(&refusal, &namespace));
         Ok(PoolProblem::new(PoolReason::Forbidden, message))
+    }
+}
+
+/// The requests of a step, as the subject of a sentence.
+fn request_of(step: &PoolStep) -> &'static str {
+    match step {
+        PoolStep::Scale(_) => "a write of the workload's replicas",
+        PoolStep::Follow(_) => "a write of the pool's replicas",
+        PoolStep::Read { .. } => "a read of ConfigMaps",
+        PoolStep::HandOver(_) => "a request about ConfigMaps or pods",
+        PoolStep::Refuse(_) | PoolStep::AwaitWatch | PoolStep::ReportForbiddenWatch => "a request to the API server",
     }
 }
 

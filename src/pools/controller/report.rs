@@ -4,7 +4,6 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::workers::Refreshed;
 use super::{STATUS, SwarmPoolController};
-use ganglion_api::marks;
 use ganglion_api::swarm_pool::reasons::PoolReason;
 use ganglion_api::swarm_pool::{SwarmPool, SwarmPoolStatus};
 use ganglion_core::conditions::{self, Health, Stamp};
@@ -12,7 +11,7 @@ use ganglion_core::status::{StatusChange, StatusPolicy, StatusTiming};
 use ganglion_core::words::counted;
 use ganglion_pools_plan::PoolProblem;
 use ganglion_pools_plan::handover::runs_its_list;
-use ganglion_pools_plan::refusals::{WriteRefusal, slots_condition, surplus_condition};
+use ganglion_pools_plan::refusals::{WriteRefusal, slots_condition, surplus_condition, versions_problem};
 use ganglion_pools_plan::replicas::{self, RefusedWrite, follow_condition};
 use ganglion_pools_plan::state::{PoolState, health, refused, status};
 use ganglion_pools_plan::step::{ObservedPool, PlannedHandover, PoolMemory, timeout};
@@ -41,7 +40,7 @@ impl SwarmPoolController {
     ) -> Result<Next, Error> {
         let now = observed.now;
         let mut problems = handover.problems.clone();
-        problems.extend(refreshed.unannotated.as_deref().map(unannotated));
+        problems.extend(unannotated(handover, &memory.workers));
         let (next_timeout, health, status) = {
             let input = handover.input(&memory.workers);
             let state = PoolState {
@@ -72,8 +71,8 @@ impl SwarmPoolController {
         let room_at = if memory.sources.lacks_room() { now.checked_add(ROOM_CHECK).ok() } else { None };
         let (given_at, waits_until) = (handover.plan.due, handover.workers.waits_until);
         let numbers = [&memory.scale_refused, &memory.follow_refused].into_iter().flatten();
-        let others = [&memory.workers.slots_refused, &memory.output.delete_refused].into_iter().flatten();
-        let refusals = numbers.map(|refused| &refused.refusal).chain(others);
+        let others = [&memory.workers.slots_refused, &memory.workers.versions_refused, &memory.output.delete_refused];
+        let refusals = numbers.map(|refused| &refused.refusal).chain(others.into_iter().flatten());
         let refused_until = refusals.filter_map(WriteRefusal::retry_at).filter(|at| *at > now).min();
         let scale_at = replicas::retry_at(&memory.scaled).filter(|at| *at > now);
         Ok(Next::earliest([
@@ -159,14 +158,12 @@ impl SwarmPoolController {
     }
 }
 
-/// Problem of a pool whose pods cannot be annotated.
-fn unannotated(refusal: &str) -> PoolProblem {
-    let message = format!(
-        "pods cannot be annotated with {}, so workers read their lists later or, without probes, not at all: let the \
-         operator patch pods. The API server says: {refusal}",
-        marks::JOB_VERSION
-    );
-    PoolProblem::passing(PoolReason::WriteFailed, message)
+/// Problem of a pool whose pods cannot be annotated. It matters while workers do not run their lists.
+fn unannotated(handover: &PlannedHandover, memory: &WorkerMemory) -> Option<PoolProblem> {
+    let refusal = memory.versions_refused.as_ref()?;
+    let input = handover.input(memory);
+    let mut lists = handover.published.lists.iter();
+    lists.any(|(name, list)| !runs_its_list(name, list, &input)).then(|| versions_problem(refusal))
 }
 
 /// Time of the next action for workers that do not run their lists yet: another annotation, or a restart.

@@ -102,6 +102,9 @@ fn serve() -> (Client, Requests) {
     serve_pool(pool(), None)
 }
 
+/// Code of a request that is never answered.
+const NO_ANSWER: u16 = 0;
+
 /// WriteRefusal of each request with this method whose path contains the text.
 #[derive(Clone, Copy)]
 struct RefusedRequest {
@@ -125,7 +128,10 @@ fn serve_pool(mut stored: Value, refusal: Option<RefusedRequest>) -> (Client, Re
             let request = format!("{} {}", head.method, head.uri);
             let is_refused =
                 |refusal: &RefusedRequest| head.method == refusal.method && head.uri.path().contains(refusal.path);
-            if let Some(RefusedRequest { code, message, .. }) = refusal.filter(is_refused) {
+            let refusal = refusal.filter(is_refused);
+            if refusal.is_some_and(|refusal| refusal.code == NO_ANSWER) {
+                unanswered.push(send);
+            } else if let Some(RefusedRequest { code, message, .. }) = refusal {
                 let status = json!({"kind": "Status", "status": "Failure", "code": code, "message": message});
                 let response = Response::builder().status(code).body(status.to_string().into_bytes().into());
                 send.send_response(response.unwrap());
@@ -155,13 +161,18 @@ fn serve_pool(mut stored: Value, refusal: Option<RefusedRequest>) -> (Client, Re
 }
 
 fn controller(client: &Client) -> Arc<SwarmPoolController> {
+    controller_within(client, Duration::from_secs(10))
+}
+
+/// A controller whose writes have this timeout.
+fn controller_within(client: &Client, timeout: Duration) -> Arc<SwarmPoolController> {
     let metrics = Metrics::new();
     let mut world = World::default();
     register(&mut world);
     let store = Store::new(world);
     let ctx = Context {
         store: store.clone(),
-        writer: Writer::new(client.clone(), Duration::from_secs(10), CancellationToken::new(), metrics.clone()),
+        writer: Writer::new(client.clone(), timeout, CancellationToken::new(), metrics.clone()),
         events: events::line(&metrics).0,
         metrics: metrics.clone(),
         clock: Timestamp::now,
@@ -325,6 +336,75 @@ async fn a_pool_whose_pods_may_not_be_annotated_reports_its_workers() {
         said.starts_with("pods cannot be annotated with ganglion.dev/job-version") && said.ends_with(message),
         "{said}"
     );
+}
+
+/// A policy refuses the annotation: it is tried again after ten minutes, and named until the workers run their lists.
+#[tokio::test]
+async fn a_refused_annotation_of_a_version_is_not_repeated_in_each_reconcile() {
+    let message = "pods \"w-0\" is forbidden: ValidatingAdmissionPolicy 'no' with binding 'no' denied request";
+    let refusal = RefusedRequest { method: "PATCH", path: "/pods/", code: 403, message };
+    let (client, requests) = serve_pool(pool(), Some(refusal));
+    let controller = controller(&client);
+    start(&controller, pool()).await;
+    let key = Key::new("n", "p");
+    let mut action = Action::AwaitChange;
+    for version in ["40", "41", "42"] {
+        observe_pod(&controller, pod("w-0", version));
+        action = reconcile(Arc::clone(&controller), key.clone()).await.unwrap();
+        let (status, ready) = last_status(&requests, "Ready");
+        assert_eq!(ready["reason"], "WriteFailed", "{status}");
+    }
+    assert!(matches!(action, Action::RequeueAfter(_)), "it is tried again by itself");
+    assert_eq!((count(&requests, "PATCH pods/w-0"), count(&requests, "PATCH pods/w-1")), (1, 1));
+    for name in ["w-0", "w-1"] {
+        let mut worker = pod(name, "50");
+        worker["metadata"]["annotations"] = json!({"ganglion.dev/observed-version": "1"});
+        observe_pod(&controller, worker);
+    }
+    reconcile(Arc::clone(&controller), key).await.unwrap();
+    assert_eq!(last_status(&requests, "Ready").1["reason"], "Converged");
+}
+
+/// An admission webhook for ConfigMaps hangs.
+#[tokio::test]
+async fn a_pool_whose_lists_cannot_be_written_in_time_says_that_a_webhook_may_not_answer() {
+    let refusal = RefusedRequest { method: "POST", path: "/configmaps", code: NO_ANSWER, message: "" };
+    let (client, requests) = serve_pool(pool(), Some(refusal));
+    let controller = controller_within(&client, Duration::from_millis(500));
+    start(&controller, pool()).await;
+    assert!(matches!(reconcile(Arc::clone(&controller), Key::new("n", "p")).await, Err(Error::Timeout(_))));
+    let (status, ready) = last_status(&requests, "Ready");
+    assert_eq!(ready["reason"], "WriteFailed", "{status}");
+    let expected = "a request about ConfigMaps or pods failed: no answer from the API server within 0.5 s; an admission \
+                    webhook may not answer";
+    assert_eq!(ready["message"], expected, "{status}");
+}
+
+/// An admission webhook for pods hangs: the lists are published, and the workers may read them all the same.
+#[tokio::test]
+async fn a_pool_whose_pods_cannot_be_annotated_in_time_hands_over_its_jobs() {
+    let refusal = RefusedRequest { method: "PATCH", path: "/pods/", code: NO_ANSWER, message: "" };
+    let (client, requests) = serve_pool(pool(), Some(refusal));
+    let controller = controller_within(&client, Duration::from_millis(500));
+    start(&controller, pool()).await;
+    let key = Key::new("n", "p");
+    for version in ["40", "41"] {
+        observe_pod(&controller, pod("w-0", version));
+        reconcile(Arc::clone(&controller), key.clone()).await.unwrap();
+    }
+    let (status, ready) = last_status(&requests, "Ready");
+    assert_eq!(status["workers"].as_array().map(Vec::len), Some(2), "{status}");
+    let said = ready["message"].as_str().unwrap();
+    assert!(
+        said.contains("ganglion.dev/job-version") && said.ends_with("an admission webhook may not answer"),
+        "{said}"
+    );
+    assert_eq!(count(&requests, "PATCH pods/w-0"), 1, "it is tried again after ten seconds");
+    for name in ["w-0", "w-1"] {
+        observe_pod(&controller, reporting(name, "50", 1));
+    }
+    reconcile(Arc::clone(&controller), key).await.unwrap();
+    assert_eq!(last_status(&requests, "Ready").1["reason"], "Converged");
 }
 
 /// Names of the requests about ConfigMaps, pods and workloads since the last call.

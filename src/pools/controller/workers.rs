@@ -25,8 +25,6 @@ pub struct Refreshed {
     pub retry: bool,
     /// Message of the API server if a PodDisruptionBudget blocks an eviction.
     pub budget: Option<String>,
-    /// Message of the API server if it refuses to annotate a pod with the version of its list.
-    pub unannotated: Option<String>,
 }
 
 /// State of the pod of a worker, from a live read.
@@ -106,7 +104,7 @@ impl SwarmPoolController {
             // The jobs of that worker go to others first.
             return Ok(refreshed);
         }
-        refreshed.unannotated = self.annotate_versions(observed, &workload.pods, handover, memory).await?;
+        self.annotate_versions(observed, &workload.pods, handover, memory).await?;
         for (name, _) in &handover.plan.restart {
             let Some(pod) = workload.pods.get(name) else { continue };
             match self.ctx.writer.counted("RestartWorker", eviction::evict(&self.ctx, &pod.id, None)).await? {
@@ -125,35 +123,50 @@ impl SwarmPoolController {
 
     /// Annotates pods with the version of their lists, because a change of the pod makes its kubelet sync the volume at
     /// once. A kubelet whose cache does not yet have the new ConfigMap syncs again only after up to a minute. Therefore
-    /// a pod that does not report the version is annotated again, with a different value. Returns the message of a
-    /// refusal: without the annotation, workers read their lists later.
+    /// a pod that does not report the version is annotated again, with a different value. A refusal is noted, and does not
+    /// stop the pool: without the annotation, workers read their lists later.
     async fn annotate_versions(
         &self,
         observed: &ObservedPool,
         pods: &BTreeMap<String, PodFact>,
         handover: &PlannedHandover,
         memory: &mut WorkerMemory,
-    ) -> Result<Option<String>, Error> {
+    ) -> Result<(), Error> {
         memory.annotations.retain(|name, _| pods.contains_key(name));
-        let key = &key_of(&observed.pool);
+        let (key, now) = (&key_of(&observed.pool), observed.now);
+        let waits = memory.versions_refused.as_ref().is_some_and(|refused| refused.waits(now));
         let mut writes = Vec::new();
         for (name, version) in &handover.plan.annotate {
             let Some(pod) = pods.get(name) else { continue };
-            let value = memory.record_annotation(&pod.id, *version, observed.now);
+            if waits {
+                // The worker may read the list without the annotation.
+                if memory.annotation(&pod.id, *version).is_none() {
+                    memory.record_annotation(&pod.id, *version, now);
+                    self.probes.wake(key, name);
+                }
+                continue;
+            }
+            let value = memory.record_annotation(&pod.id, *version, now);
             writes.push(async move {
                 let written = self.annotate(Some(pod), marks::JOB_VERSION, value).await;
                 self.probes.wake(key, name);
                 written
             });
         }
-        let mut refused = None;
+        if writes.is_empty() {
+            return Ok(());
+        }
+        let mut refusal = None;
         for written in join_all(writes).await {
-            match written {
-                Err(Error::Forbidden(message) | Error::Denied(message)) => refused = Some(message),
-                written => written?,
+            if let Err(error) = written {
+                refusal = Some(cause_of(error)?);
             }
         }
-        Ok(refused)
+        match refusal {
+            Some(refusal) => note(&mut memory.versions_refused, refusal, now),
+            None => memory.versions_refused = None,
+        }
+        Ok(())
     }
 
     /// Reads the pod of this worker from the API server.

@@ -1,9 +1,10 @@
-//! Writes that the API server refuses until somebody changes something, but without which jobs can be handed over: the
-//! pool goes on, a condition of its own shows the refusal, and the operator tries again after ten minutes.
+//! Writes that the API server refuses until somebody changes something, or does not answer, but without which jobs can
+//! be handed over: the pool goes on, a condition shows the refusal, and the operator tries again within ten minutes.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
+use crate::PoolProblem;
 use ganglion_api::marks;
 use ganglion_api::swarm_pool::SwarmPool;
 use ganglion_api::swarm_pool::reasons::PoolReason;
@@ -32,6 +33,8 @@ pub enum RefusalCause {
     Admission,
     /// The CRD is older than the operator: it lacks the scale subresource or a field of the status.
     OldCrd,
+    /// The API server does not answer in time. Usually an admission webhook hangs.
+    NoAnswer,
 }
 
 /// The last of the writes of one kind that were refused, without an accepted one in between.
@@ -47,8 +50,12 @@ pub struct WriteRefusal {
 impl WriteRefusal {
     /// A write that was refused now. `earlier`: the refusal before it.
     pub fn new(earlier: Option<&Self>, cause: RefusalCause, message: impl Into<String>, now: Timestamp) -> Self {
-        let may_pass = cause == RefusalCause::Permission && earlier.is_none();
-        let pause = if may_pass { CONFIRM } else { RETRY };
+        let pause = match (cause, earlier) {
+            (RefusalCause::Permission | RefusalCause::NoAnswer, None) => CONFIRM,
+            // Nobody may have to change anything.
+            (RefusalCause::NoAnswer, Some(last)) => last.pause.saturating_mul(2).min(RETRY),
+            (RefusalCause::Permission | RefusalCause::Admission | RefusalCause::OldCrd, _) => RETRY,
+        };
         Self { cause, message: message.into(), at: now, pause }
     }
 
@@ -65,13 +72,24 @@ impl WriteRefusal {
 
     /// Whether the refusal may be one of an API server that has just started.
     pub(super) fn may_pass(&self) -> bool {
-        self.pause < RETRY
+        self.pause <= CONFIRM
+    }
+
+    /// When the write is tried again, and the words of the API server: the end of a message.
+    pub(super) fn ending(&self) -> String {
+        let message = &self.message;
+        match self.cause {
+            RefusalCause::NoAnswer => format!("the operator tries again, at least every ten minutes: {message}"),
+            RefusalCause::Permission | RefusalCause::Admission | RefusalCause::OldCrd => {
+                format!("the operator tries again every ten minutes. The API server says: {message}")
+            }
+        }
     }
 
     pub(super) fn reason(&self) -> PoolReason {
         match self.cause {
             RefusalCause::Permission => PoolReason::Forbidden,
-            RefusalCause::Admission | RefusalCause::OldCrd => PoolReason::WriteFailed,
+            RefusalCause::Admission | RefusalCause::OldCrd | RefusalCause::NoAnswer => PoolReason::WriteFailed,
         }
     }
 
@@ -97,18 +115,34 @@ pub fn slots_condition(pool: &SwarmPool, refused: Option<&WriteRefusal>, stamp: 
     let refusal = refused.filter(|refusal| !refusal.may_pass())?;
     let advice = match refusal.cause {
         RefusalCause::Permission => missing_rule("", "pods", "patch"),
-        RefusalCause::Admission | RefusalCause::OldCrd => {
+        RefusalCause::Admission | RefusalCause::OldCrd | RefusalCause::NoAnswer => {
             "let admission policies and webhooks accept this annotation of pods by the operator".to_owned()
         }
     };
     let message = format!(
         "pods cannot be annotated with {}, the slot that each occupies, so more jobs than necessary may move when the \
-         operator restarts: {advice}. Jobs are handed over as usual, and the operator tries again every ten minutes. The \
-         API server says: {}",
+         operator restarts: {advice}. Jobs are handed over as usual, and {}",
         marks::WORKER,
-        refusal.message
+        refusal.ending()
     );
     Some(refusal.condition(pool, SLOTS_RECORDED, &message, stamp))
+}
+
+/// Returns the problem of a pool whose pods cannot be annotated with the versions of their lists.
+pub fn versions_problem(refusal: &WriteRefusal) -> PoolProblem {
+    let advice = match refusal.cause {
+        RefusalCause::Permission => missing_rule("", "pods", "patch"),
+        RefusalCause::Admission | RefusalCause::OldCrd | RefusalCause::NoAnswer => {
+            "let admission policies and webhooks accept this annotation of pods by the operator".to_owned()
+        }
+    };
+    let message = format!(
+        "pods cannot be annotated with {}, so workers read their lists later or, without probes, not at all: {advice}. \
+         Jobs are handed over nevertheless, and {}",
+        marks::JOB_VERSION,
+        refusal.ending()
+    );
+    PoolProblem::passing(PoolReason::WriteFailed, message)
 }
 
 /// Returns the condition of a pool that cannot delete ConfigMaps of workers that are gone. `names`: these ConfigMaps.
@@ -126,15 +160,15 @@ pub fn surplus_condition(
             "add the rule {apiGroups: [\"\"], resources: [configmaps], verbs: [delete]} to the ClusterRole \
              ganglion-namespace, or delete them"
         }
-        RefusalCause::Admission | RefusalCause::OldCrd => {
+        RefusalCause::Admission | RefusalCause::OldCrd | RefusalCause::NoAnswer => {
             "let admission policies and webhooks accept the deletion by the operator, or delete them"
         }
     };
     let message = format!(
         "{} of workers that are gone cannot be deleted, such as {first}: {advice}. They list no jobs that other workers \
-         have, jobs are handed over as usual, and the operator tries again every ten minutes. The API server says: {}",
+         have, jobs are handed over as usual, and {}",
         counted(names.len(), "ConfigMap"),
-        refusal.message
+        refusal.ending()
     );
     Some(refusal.condition(pool, SURPLUS_DELETED, &message, stamp))
 }

@@ -72,15 +72,14 @@ impl RefusedWrite {
         let (kind, name, replicas) = (workload.fact.kind, &workload.fact.name, self.replicas);
         let advice = match self.refusal.cause {
             RefusalCause::Permission => missing_rule("apps", kind.resource(), "patch"),
-            RefusalCause::Admission | RefusalCause::OldCrd => {
+            RefusalCause::Admission | RefusalCause::OldCrd | RefusalCause::NoAnswer => {
                 "set another number, leave replicas out of the pool, or change what refuses the number".to_owned()
             }
         };
         let message = format!(
-            "{} {name} cannot be scaled to {replicas} replicas: {advice}. Jobs stay with the existing workers, and the \
-             operator tries again every ten minutes. The API server says: {}",
+            "{} {name} cannot be scaled to {replicas} replicas: {advice}. Jobs stay with the existing workers, and {}",
             kind.as_str(),
-            self.refusal.message
+            self.refusal.ending()
         );
         PoolProblem::passing(self.refusal.reason(), message)
     }
@@ -100,21 +99,22 @@ pub fn follow_condition(
     }
     let advice = match refusal.cause {
         RefusalCause::Permission => missing_rule("ganglion.dev", "swarmpools/scale", "patch"),
-        RefusalCause::Admission => "let admission policies and webhooks accept this patch of swarmpools/scale by the \
-                                    operator, or set spec.replicas of the pool, which then scales its workload"
-            .to_owned(),
+        RefusalCause::Admission | RefusalCause::NoAnswer => {
+            "let admission policies and webhooks accept this patch of swarmpools/scale by the operator, or set \
+             spec.replicas of the pool, which then scales its workload"
+                .to_owned()
+        }
         RefusalCause::OldCrd => {
             "apply the CRDs of the operator's version: kubectl apply --server-side -k crds".to_owned()
         }
     };
     let message = format!(
         "spec.replicas cannot be set to {}, the number of {} {}, so kubectl scale, autoscalers and loops cannot scale the \
-         pool: {advice}. Jobs are handed over as usual, and the operator tries again every ten minutes. The API server \
-         says: {}",
+         pool: {advice}. Jobs are handed over as usual, and {}",
         workload.scale.replicas,
         workload.fact.kind.as_str(),
         workload.fact.name,
-        refusal.message
+        refusal.ending()
     );
     Some(refusal.condition(pool, FOLLOWS_WORKLOAD, &message, stamp))
 }

@@ -185,6 +185,8 @@ pub struct WorkerMemory {
     pub slots: BTreeMap<Uid, u32>,
     /// The last refused annotation of a pod with its slot.
     pub slots_refused: Option<WriteRefusal>,
+    /// The last refused annotation of a pod with the version of its list, if none was accepted since.
+    pub versions_refused: Option<WriteRefusal>,
 }
 
 /// Whether workers are missing.

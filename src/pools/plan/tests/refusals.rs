@@ -39,6 +39,9 @@ fn step_at(observed: &mut ObservedPool, memory: &mut PoolMemory, second: i64) ->
 #[case::forbidden(RefusalCause::Permission, &[0, 10], 610)]
 #[case::denied(RefusalCause::Admission, &[0], 600)]
 #[case::old_crd(RefusalCause::OldCrd, &[0], 600)]
+#[case::once_unanswered(RefusalCause::NoAnswer, &[0], 10)]
+#[case::unanswered(RefusalCause::NoAnswer, &[0, 10, 30], 70)]
+#[case::long_unanswered(RefusalCause::NoAnswer, &[0, 10, 30, 70, 150, 310, 630, 1230], 1830)]
 fn a_pool_that_may_not_follow_hands_over_its_jobs_and_tries_again(
     #[case] cause: RefusalCause,
     #[case] refusals: &[i64],
