@@ -342,3 +342,36 @@ fn replicas_that_belong_together_or_hold_devices_are_left_alone(
     assert!(plan.pods.iter().all(|pod| !pod.chosen && pod.message.contains(words)), "{:?}", plan.pods);
     assert_eq!(stage.ready("go").1, "NotEnoughReplicas");
 }
+
+/// Volcano, Kueue and webhooks also mark pods whose template has nothing.
+#[rstest]
+#[case::group(json!({}), json!({"schedulingGroup": {"podGroupName": "g"}}), "spec.schedulingGroup")]
+#[case::volcano(json!({"annotations": {"scheduling.k8s.io/group-name": "g"}}), json!({}), "Volcano")]
+#[case::kueue(json!({"labels": {"kueue.x-k8s.io/queue-name": "q"}}), json!({}), "Kueue")]
+#[case::claims(json!({}), json!({"resourceClaims": [{"name": "gpu", "resourceClaimName": "gpu"}]}), "ResourceClaims")]
+fn pods_that_are_marked_without_their_template_are_left_alone(
+    #[case] metadata: serde_json::Value,
+    #[case] mut spec: serde_json::Value,
+    #[case] words: &str,
+) {
+    spec["containers"] = json!([]);
+    let pod: SlimPod = serde_json::from_value(json!({"metadata": metadata, "spec": spec})).expect("a pod");
+    let membership = PodFact::from(pod).membership;
+    let pod_a = json!({"name": "web-a"});
+    for spec in [
+        json!({"move": {"pod": pod_a, "to": {"nodeName": "d"}}}),
+        json!({"delete": {"pod": pod_a}}),
+        json!({"swap": {"replica": {"pod": pod_a}, "with": [{"pod": {"name": "web-b"}}]}}),
+        json!({"moveApplication": {"selector": {"app": "web"}, "from": {"nodeName": "a"}, "to": {"nodeName": "d"}}}),
+    ] {
+        let mut stage = Stage::new();
+        for pod in ["web-a", "web-b", "web-c"] {
+            stage.change_pod(pod, |pod| pod.membership = membership);
+        }
+        stage.act("go", spec.clone());
+        stage.settle("go");
+        let (ready, reason, message) = stage.ready("go");
+        assert_eq!((ready.as_str(), reason.as_str()), ("False", "NotSupported"), "{spec}: {message}");
+        assert!(message.contains(words), "{spec}: {message}");
+    }
+}
