@@ -36,8 +36,10 @@ pub fn refused(key: &Key, world: &World, now: Timestamp, effect: &Effect, refusa
         let slots = status.slots.iter().map(|old| if old.id == new.id { new.clone() } else { old.clone() }).collect();
         record(&ctx, with_slots(&ctx, slots))
     };
-    if let (Effect::CreatePart { .. }, Some(application)) = (effect, Application::of(world, action)) {
-        return application::refused(&ctx, application, refusal.kind.reason(), &refusal.message);
+    if let Some(application) = Application::of(world, action)
+        && let Some(object) = object_of_application(effect, refusal.kind)
+    {
+        return application::refused(&ctx, application, object, refusal);
     }
     match (effect, refusal.kind, slot) {
         (Effect::WriteReceipt(_), RefusalKind::Taken, _) => already_executed(&ctx).unwrap_or_else(|| later(QUEUE_PACE)),
@@ -49,6 +51,17 @@ pub fn refused(key: &Key, world: &World, now: Timestamp, effect: &Effect, refusa
         (_, _, Some(slot)) if slot.step != Step::RollingBack && slot::View::new(&ctx, slot).can_go_back() => back(slot),
         (_, _, Some(slot)) => hold_refused(&ctx, slot, refusal, REFUSED_PACE),
         (_, _, None) => later(REFUSED_PACE),
+    }
+}
+
+/// Name of the object that a moveApplication could not create, if the refusal has a deadline. A moveApplication has no
+/// slot that could show the refusal.
+fn object_of_application(effect: &Effect, kind: RefusalKind) -> Option<&'static str> {
+    match (effect, kind) {
+        (Effect::CreatePart { .. }, _) => Some("a move"),
+        (Effect::WriteReceipt(_), RefusalKind::Taken | RefusalKind::Gone) => None,
+        (Effect::WriteReceipt(_), _) => Some("the receipt"),
+        _ => None,
     }
 }
 

@@ -21,7 +21,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::choose::usage_words;
 use super::context::PlanContext;
-use super::effect::{Effect, NextStep};
+use super::effect::{Effect, NextStep, Refusal};
 use super::refusal::REFUSED_PACE;
 use super::report::{self, ActionHealth};
 use super::{QUEUE_PACE, ending, missing_receipt, wait};
@@ -103,7 +103,9 @@ pub fn next(ctx: &PlanContext, application: Application) -> NextStep {
     if ctx.status.started_at.is_none() {
         return begin::begin(ctx, application, &survey);
     }
+    // Without moves, an aborted action ends, even if its receipt is refused.
     if application.parts().next().is_none()
+        && !ctx.aborted()
         && let Some(receipt) = missing_receipt(ctx)
     {
         return NextStep::Do(Effect::WriteReceipt(receipt));
@@ -240,20 +242,21 @@ fn conclude(ctx: &PlanContext, application: Application, progress: &Progress) ->
     ending::finish(ctx, status, health)
 }
 
-/// The next step if the API server refuses to create a move. The creation is retried for `queueSeconds`. Then the
-/// moveApplication ends as soon as the moves that exist have ended: moves that take replicas back could not be created
-/// either.
-pub fn refused(ctx: &PlanContext, application: Application, reason: Reason, words: &str) -> NextStep {
+/// The next step if the API server refuses to create `object`, which is a move or the receipt. The creation is retried
+/// for `queueSeconds`. Then the moveApplication ends as soon as the moves that exist have ended: moves that take
+/// replicas back could not be created either.
+pub fn refused(ctx: &PlanContext, application: Application, object: &str, refusal: &Refusal) -> NextStep {
+    let (reason, words) = (refusal.kind.reason(), &refusal.message);
     let since = ctx.status.queued_at.as_ref().map_or(ctx.now, |time| time.0);
     let deadline = since + ctx.queue_time();
     let is_over = ctx.clock >= deadline;
     if is_over && application.parts().all(|part| part.has_ended()) {
         let progress = ctx.status.application.as_ref().map(share).unwrap_or_default();
-        let message = format!("{progress} replicas moved; no move could be created for queueSeconds: {words}");
+        let message = format!("{progress} replicas moved; {object} could not be created for queueSeconds: {words}");
         return ending::finish(ctx, ctx.status.clone(), Health::Stalled(reason, message));
     }
     let then = if is_over { "the action ends when its other moves have ended" } else { "it is tried again" };
-    let message = format!("a move cannot be created, and {then}: {words}");
+    let message = format!("{object} cannot be created, and {then}: {words}");
     let health = Health::Working { reason: Reason::Queued, cause: reason, message };
     let status = WorkloadActionStatus { queued_at: Some(Time(since)), ..ctx.status.clone() };
     wait(ctx, report::status(ctx, status, &health), Some(ctx.now + REFUSED_PACE))

@@ -26,7 +26,7 @@ fn slot(stage: &Stage) -> Slot {
 }
 
 /// Performs the step that follows from a refusal.
-fn refuse(stage: &mut Stage, effect: &Effect, kind: RefusalKind, message: &str) {
+pub fn refuse(stage: &mut Stage, effect: &Effect, kind: RefusalKind, message: &str) {
     let refusal = Refusal { kind, message: message.into() };
     let step = refused(&Key::new(NAMESPACE, "go"), &stage.world, stage.now, effect, &refusal);
     let (NextStep::Do(Effect::Record { status, .. }) | NextStep::Wait { report: Some(status), .. }) = step else {

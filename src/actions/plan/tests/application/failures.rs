@@ -3,6 +3,7 @@
 use super::*;
 use crate::effect::{Refusal, RefusalKind};
 use crate::refused;
+use crate::tests::troubles::refuse;
 
 #[test]
 fn a_failure_stops_what_has_not_begun() {
@@ -250,8 +251,49 @@ fn moves_that_cannot_be_created_have_a_deadline() {
     refuse(&mut stage);
     let (ready, reason, message) = stage.ready("go");
     assert_eq!((ready.as_str(), reason.as_str()), ("False", "PodRefused"), "{message}");
-    assert!(message.contains("no move could be created for queueSeconds: exceeded quota"), "{message}");
+    assert!(message.contains("a move could not be created for queueSeconds: exceeded quota"), "{message}");
     assert!(stage.action("go").status.unwrap().finished_at.is_some());
+}
+
+#[test]
+fn a_receipt_that_was_refused_is_created_later() {
+    let (mut stage, receipt) = without_receipt();
+    refuse(&mut stage, &receipt, RefusalKind::Denied, "exceeded quota: none");
+    assert!(stage.action("go").status.unwrap().queued_at.is_some());
+    assert_eq!(stage.make_parts("go").len(), 1);
+    assert_eq!(stage.action("go").status.unwrap().queued_at, None);
+}
+
+#[test]
+fn an_abort_ends_although_the_receipt_is_refused() {
+    let (mut stage, receipt) = without_receipt();
+    refuse(&mut stage, &receipt, RefusalKind::Denied, "exceeded quota: none");
+    let mut action = stage.action("go");
+    action.spec.abort = true;
+    stage.put_action(action);
+    assert!(!matches!(stage.next("go"), NextStep::Do(Effect::WriteReceipt(_))), "the receipt is not tried again");
+    stage.settle("go");
+    let (ready, reason, message) = stage.ready("go");
+    assert_eq!((ready.as_str(), reason.as_str()), ("False", "Aborted"), "{message}");
+    assert!(stage.action("go").status.unwrap().finished_at.is_some());
+}
+
+/// A moveApplication with 60 queueSeconds that has begun, and the effect that creates its receipt.
+fn without_receipt() -> (Stage, Effect) {
+    let mut stage = shop();
+    let mut spec = off_a(json!({}));
+    spec["timeouts"] = json!({"queueSeconds": 60});
+    stage.act("go", spec);
+    loop {
+        let mut action = stage.action("go");
+        match stage.next("go") {
+            NextStep::Do(effect @ Effect::WriteReceipt(_)) => return (stage, effect),
+            NextStep::Do(Effect::AddFinalizer { finalizers, .. }) => action.metadata.finalizers = Some(finalizers),
+            NextStep::Do(Effect::Record { status, .. }) => action.status = Some(*status),
+            other => panic!("{other:?}"),
+        }
+        stage.put_action(action);
+    }
 }
 
 /// A move that was refused once is created later; the next refusal has its own deadline.
