@@ -107,9 +107,9 @@ impl Error {
         matches!(self, Self::Timeout(_) | Self::Unavailable(_) | Self::Full | Self::Malformed(_))
     }
 
-    /// Why the API server fails requests, for the status of an object that waits for one: the message of the API server,
-    /// or that nothing answers. None for other errors, and while the API server is unreachable: then no status can be
-    /// written either.
+    /// Why the API server fails requests, for the status of an object that waits for one: the message of the API
+    /// server, or that nothing answers. None for other errors, and while the API server is unreachable: then no status
+    /// can be written either.
     pub fn words_of_failing(&self) -> Option<String> {
         match self {
             Self::Unavailable(cause) => match &**cause {

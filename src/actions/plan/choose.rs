@@ -378,8 +378,8 @@ pub fn scheduler_may_exclude(ctx: &PlanContext, slot: &Slot) -> bool {
     template.is_none_or(|template| SpreadRules::required(template).most_skew() == 0)
 }
 
-/// Pods and slot that do not keep the new pod of the slot off a node. A new pod that has failed leaves before the next one
-/// is created.
+/// Pods and slot that do not keep the new pod of the slot off a node. A new pod that has failed leaves before the next
+/// one is created.
 fn departing<'s>(ctx: &PlanContext<'s>, slot: &'s Slot) -> Departing<'s> {
     let victim = slot.victim.iter().filter(|_| ctx.may_disrupt());
     let failed = slot.replacement.as_ref().and_then(|new| ctx.world.pod(&ctx.key(&new.name)));

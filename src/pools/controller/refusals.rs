@@ -5,8 +5,8 @@ use jiff::Timestamp;
 use ganglion_pools_plan::refusals::{RefusalCause, WriteRefusal};
 use ganglion_runtime::error::Error;
 
-/// Cause and message of a write that the API server refuses until somebody changes something, or does not answer. Returns
-/// any other error.
+/// Cause and message of a write that the API server refuses until somebody changes something, or does not answer.
+/// Returns any other error.
 pub fn cause_of(error: Error) -> Result<(RefusalCause, String), Error> {
     match error {
         Error::Forbidden(message) => Ok((RefusalCause::Permission, message)),

@@ -121,10 +121,10 @@ impl SwarmPoolController {
         Ok(refreshed)
     }
 
-    /// Annotates pods with the version of their lists, because a change of the pod makes its kubelet sync the volume at
-    /// once. A kubelet whose cache does not yet have the new ConfigMap syncs again only after up to a minute. Therefore
-    /// a pod that does not report the version is annotated again, with a different value. A refusal is noted, and does not
-    /// stop the pool: without the annotation, workers read their lists later.
+    /// Annotates pods with the version of their lists, because a change of the pod makes its kubelet sync the volume
+    /// at once. A kubelet whose cache does not yet have the new ConfigMap syncs again only after up to a minute.
+    /// Therefore a pod that does not report the version is annotated again, with a different value. A refusal is
+    /// noted, and does not stop the pool: without the annotation, workers read their lists later.
     async fn annotate_versions(
         &self,
         observed: &ObservedPool,
