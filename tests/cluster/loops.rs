@@ -178,6 +178,23 @@ fn a_missing_right_is_named() {
     });
 }
 
+/// The loop goes on by itself once the quota is gone.
+#[test]
+fn children_that_a_quota_refuses_are_named() {
+    loop_story("loops-quota", async |testbed| {
+        let quota = json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none"},
+            "spec": {"hard": {"count/decisions.ganglion.dev": "0"}}});
+        testbed.kubectl(&["create", "-f", "-"], Some(&quota.to_string())).await?;
+        Workload::deployment("web", 1).create(testbed).await?;
+        account(testbed, SCALES).await?;
+        put(testbed, "web", demo()).await?;
+        let message = ready(testbed, "web", "False", "ChildRefused").await?;
+        ensure!(message.contains("decisions.ganglion.dev") && message.contains("quota: none"), "{message}");
+        testbed.kubectl(&["delete", "quota", "none"], None).await?;
+        ready(testbed, "web", "True", "Running").await.map(drop)
+    });
+}
+
 #[test]
 fn children_come_back_and_what_is_not_owned_is_left_alone() {
     loop_story("loops-children", async |testbed| {

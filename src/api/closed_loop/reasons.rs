@@ -37,6 +37,8 @@ reasons! {
     NamespaceNotBound,
     /// An object with the name of a child exists, but the loop does not own it.
     NotOwned,
+    /// The API server refuses to create or change a child, for instance because of a quota; the message has its words.
+    ChildRefused,
     /// The loop tunes itself, directly or through other loops.
     Circle,
     /// A chain of loops that tune each other has more than three loops.

@@ -46,6 +46,7 @@ use ganglion_runtime::permissions::PermissionCache;
 use ganglion_runtime::status::{StatusMethod, StatusWriter};
 use preflights::PreflightState;
 pub use preflights::Preflights;
+use report::ChildProblems;
 
 /// Uses server-side apply, since other loops write their tunings into the same status.
 const STATUS: StatusWriter = StatusWriter {
@@ -188,7 +189,12 @@ impl Reconciler for ClosedLoopController {
             self.ctx.events.publish(reference::<ClosedLoop>(&observed.family.parent.id()), restored(&children.written));
         }
         let not_owned = done.ok().and_then(|done| done.children.not_owned.as_deref());
-        let report_at = report::write(&self.ctx, &observed.family, assessed, not_owned, memory).await?;
+        let refused = match done {
+            Err(Error::Denied(words) | Error::Forbidden(words)) => Some(words.as_str()),
+            Ok(_) | Err(_) => None,
+        };
+        let problems = ChildProblems { not_owned, refused };
+        let report_at = report::write(&self.ctx, &observed.family, assessed, problems, memory).await?;
         let tuning_ends = assessed.assessment.effective.until.as_ref().map(|until| until.0);
         let parse_again = assessed.assessment.is_passing().then(|| self.ctx.now() + PARSE_AGAIN);
         let next_check = memory.preflight.as_ref().map(|preflight| preflight.due);

@@ -33,13 +33,22 @@ const EVENTS: [ConditionEvent; 3] = [
     ConditionEvent::warning("Preflight", "False", ConditionChange::Message),
 ];
 
+/// Why children could not be written.
+#[derive(Clone, Copy)]
+pub struct ChildProblems<'a> {
+    /// See [`ChildStatuses::not_owned`].
+    pub not_owned: Option<&'a str>,
+    /// See [`ChildStatuses::refused`].
+    pub refused: Option<&'a str>,
+}
+
 /// Writes the status of the loop if it changed. Returns the time at which it changes next without any event: a
 /// postponed summary is due, or the condition about undone changes names one field less.
 pub async fn write(
     ctx: &Context,
     observed: &Family,
     assessed: &Assessed,
-    not_owned: Option<&str>,
+    problems: ChildProblems<'_>,
     memory: &mut ClosedLoopMemory,
 ) -> Result<Option<Timestamp>, Error> {
     let key = observed.parent.id().key;
@@ -48,7 +57,7 @@ pub async fn write(
     let parent = &family.parent;
     let stored = ClosedLoopStatus { tuning: Vec::new(), ..parent.status.clone().unwrap_or_default() };
     let now = ctx.now();
-    let status = next_status(&family, &stored, assessed, not_owned, memory, now);
+    let status = next_status(&family, &stored, assessed, problems, memory, now);
     let execution = family.execution.as_ref().and_then(|object| object.status.as_ref());
     let undone_until = assessment::undone_until(execution, now);
     match assessment::status_change(&stored, &status) {
@@ -81,7 +90,7 @@ fn next_status(
     family: &Family,
     stored: &ClosedLoopStatus,
     assessed: &Assessed,
-    not_owned: Option<&str>,
+    problems: ChildProblems<'_>,
     memory: &ClosedLoopMemory,
     now: Timestamp,
 ) -> ClosedLoopStatus {
@@ -89,7 +98,8 @@ fn next_status(
         monitoring: family.monitoring.as_ref().and_then(|object| object.status.as_ref()),
         decision: family.decision.as_ref().and_then(|object| object.status.as_ref()),
         execution: family.execution.as_ref().and_then(|object| object.status.as_ref()),
-        not_owned,
+        not_owned: problems.not_owned,
+        refused: problems.refused,
         preflight: memory.preflight.as_ref().map(|preflight| &preflight.verdict),
         owners: memory.preflight.as_ref().map(|preflight| preflight.owners.as_slice()),
         replicas_path: memory.preflight.as_ref().and_then(|preflight| preflight.replicas_path.as_deref()),

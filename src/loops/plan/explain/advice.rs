@@ -139,6 +139,9 @@ fn words(reason: LoopReason) -> Option<&'static str> {
         }
         R::NamespaceNotBound => "Run the command in the message; it needs the right to create rolebindings.",
         R::NotOwned => "Delete the named object, or create the loop with another name.",
+        R::ChildRefused => {
+            "Change what the message names, such as a quota or an admission policy; the loop goes on by itself."
+        }
         R::LoopConflict | R::AutoscalerConflict | R::Blocked => {
             "Only one of the two may act: delete or pause the other, or give this loop another target."
         }

@@ -212,6 +212,8 @@ pub struct ChildStatuses<'a> {
     pub execution: Option<&'a ExecutionStatus>,
     /// Message if the loop does not own an object with the name of a child.
     pub not_owned: Option<&'a str>,
+    /// Words of the API server if it refuses to create or change a child.
+    pub refused: Option<&'a str>,
     /// Result of the preflight; None while the loop is not checked.
     pub preflight: Option<&'a Preflight>,
     /// Owners of fields that the preflight has found; None while the loop is not checked.
@@ -293,6 +295,12 @@ fn health(case: &AssessmentInput, assessment: &Assessment, hops: ChildStatuses) 
     }
     if let Some(not_owned) = hops.not_owned {
         return Health::Stalled(LoopReason::NotOwned, not_owned.to_owned());
+    }
+    if let Some(words) = hops.refused {
+        let message = format!(
+            "a Monitoring, Decision or Execution of the loop cannot be written, and the operator tries again: {words}"
+        );
+        return Health::Retrying(LoopReason::ChildRefused, message);
     }
     if case.spec.mode == LoopMode::Paused {
         return Health::Good(LoopReason::Paused, "the loop is paused".into());
