@@ -247,6 +247,32 @@ fn a_document_is_asked_with_a_token_beside_what_is_pushed() {
     });
 }
 
+/// A server that answers 503 to about every fifth poll: the last value stands meanwhile, and so does its level.
+#[test]
+fn polls_that_fail_now_and_then_stop_no_alarm() {
+    loop_story("sources-flaky", async |testbed| {
+        let works = Manner::Says("200 OK", r#"{"load": 10}"#.into());
+        let fails = Manner::Says("503 Service Unavailable", String::new());
+        let server = Server::start(works.clone()).await;
+        scene(testbed).await?;
+        let mut spec = loop_on(json!({"http": {"url": server.url("/"), "path": "load"}}));
+        spec["metrics"][0]["high"]["for"] = json!("8s");
+        put(testbed, "web", spec).await?;
+        let toggles = async {
+            loop {
+                tokio::time::sleep(Duration::from_secs(4)).await;
+                server.turn(fails.clone());
+                tokio::time::sleep(Duration::from_millis(1100)).await;
+                server.turn(works.clone());
+            }
+        };
+        tokio::select! {
+            done = scaled(testbed) => done,
+            () = toggles => Ok(()),
+        }
+    });
+}
+
 #[test]
 fn addresses_of_the_cluster_are_not_asked() {
     loop_story("sources-refused", async |testbed| {
