@@ -191,7 +191,8 @@ fn a_server_that_refuses_and_a_secret_that_is_not_there_are_told_of() {
         let message = ends(testbed, ExecutionState::Failed).await?;
         ensure!(message.starts_with("it was not sent: there is no Secret hooks"), "{message}");
         ensure!(hook.events().is_empty(), "{:?}", hook.events());
-        testbed.create::<Secret>(json!({"metadata": {"name": "hooks"}, "stringData": {"token": "x"}})).await?;
+        let data = json!({"token": "x", "route": "y"});
+        testbed.create::<Secret>(json!({"metadata": {"name": "hooks"}, "stringData": data})).await?;
         make(testbed, "other", hook.rung()).await?;
         ready(testbed, "other", "True", "Running").await?;
         push(testbed, "other", json!({"cpu": "2"})).await?;
