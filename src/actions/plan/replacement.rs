@@ -153,18 +153,18 @@ fn next_node(view: &View, reason: Reason, why: &str) -> SlotNext {
     // The scheduler found no node, or others deleted the pod before this process saw its node.
     let is_unplaced = slot.scheduled && view.replacement.is_none_or(|pod| pod.node.is_none());
     let Some(failed) = slot.replacement.as_ref().map(|new| &new.node).filter(|_| !is_unplaced) else {
-        return view.roll_back(reason, why);
+        return view.roll_back(reason, &format!("{why}{}", tried_words(view, None)));
     };
     match choose::another_node(view.ctx, &slot) {
         Some(node) => again_on(view, node, Some(failed)),
-        None => view.roll_back(reason, &format!("{why}{}", tried_words(view))),
+        None => view.roll_back(reason, &format!("{why}{}", tried_words(view, Some(failed)))),
     }
 }
 
-/// The nodes on which earlier new pods of the slot failed, as text.
-fn tried_words(view: &View) -> String {
-    let names: Vec<&str> = view.slot.tried.iter().map(NodeName::as_str).collect();
-    if names.is_empty() { String::new() } else { format!("; earlier new pods failed on {}", names.join(", ")) }
+/// The nodes on which new pods of the slot failed, as text. `last`: the node of the newest one.
+fn tried_words(view: &View, last: Option<&NodeName>) -> String {
+    let names: Vec<&str> = view.slot.tried.iter().chain(last).map(NodeName::as_str).collect();
+    if names.is_empty() { String::new() } else { format!("; new pods failed on {}", names.join(", ")) }
 }
 
 /// Maximum time for which the new pod waits for the scheduler. In a swap without room, it waits until the other
