@@ -255,6 +255,27 @@ fn moves_that_cannot_be_created_have_a_deadline() {
     assert!(stage.action("go").status.unwrap().finished_at.is_some());
 }
 
+/// A quota, a permission or a webhook for WorkloadActionReceipts.
+#[rstest]
+#[case::by_a_quota(RefusalKind::Denied, "PodRefused")]
+#[case::by_a_permission(RefusalKind::Forbidden, "Forbidden")]
+#[case::by_a_webhook(RefusalKind::Failing, "PodRefused")]
+fn a_receipt_that_cannot_be_created_has_a_deadline(#[case] kind: RefusalKind, #[case] expected: &str) {
+    let (mut stage, receipt) = without_receipt();
+    refuse(&mut stage, &receipt, kind, "exceeded quota: none");
+    let (ready, reason, message) = stage.ready("go");
+    assert_eq!((ready.as_str(), reason.as_str()), ("Unknown", "Queued"));
+    assert_eq!(message, "the receipt cannot be created, and it is tried again: exceeded quota: none");
+    stage.now += SignedDuration::from_secs(59);
+    assert!(matches!(stage.next("go"), NextStep::Do(Effect::WriteReceipt(_))), "it is tried again");
+    stage.now += SignedDuration::from_secs(2);
+    refuse(&mut stage, &receipt, kind, "exceeded quota: none");
+    let (ready, reason, message) = stage.ready("go");
+    assert_eq!((ready.as_str(), reason.as_str()), ("False", expected), "{message}");
+    assert!(message.contains("the receipt could not be created for queueSeconds: exceeded quota"), "{message}");
+    assert!(stage.action("go").status.unwrap().finished_at.is_some());
+}
+
 #[test]
 fn a_receipt_that_was_refused_is_created_later() {
     let (mut stage, receipt) = without_receipt();
