@@ -58,6 +58,8 @@ pub struct Nodes<'a> {
     except: Option<&'a Key>,
     /// Slots that do not count.
     slots_out: Vec<&'a SlotId>,
+    /// Whether pods on their way to a node count.
+    reserves: bool,
     /// Whether all pods of a ReplicaSet have arrived, by its uid. Many slots of one set may be on their way to a node.
     arrived: RefCell<HashMap<Uid, bool>>,
 }
@@ -65,7 +67,17 @@ pub struct Nodes<'a> {
 impl<'a> Nodes<'a> {
     pub fn new(world: &'a World, now: Timestamp) -> Self {
         let (sent, assigned, removed) = (HashMap::new(), HashMap::new(), HashSet::new());
-        Self { world, now, sent, assigned, removed, except: None, slots_out: Vec::new(), arrived: RefCell::default() }
+        Self {
+            world,
+            now,
+            sent,
+            assigned,
+            removed,
+            except: None,
+            slots_out: Vec::new(),
+            reserves: true,
+            arrived: RefCell::default(),
+        }
     }
 
     pub fn world(&self) -> &'a World {
@@ -82,6 +94,11 @@ impl<'a> Nodes<'a> {
     pub fn without_slot(mut self, slot: &'a SlotId) -> Self {
         self.slots_out.push(slot);
         self
+    }
+
+    /// The same with the pods on nodes only. For pods that the scheduler may place before those that have reserved room.
+    pub fn without_slots(self) -> Self {
+        Self { reserves: false, ..self }
     }
 
     /// Removes this pod from the load of its node.
@@ -126,7 +143,7 @@ impl<'a> Nodes<'a> {
             let known = known.filter(|pod| !is_old_stateful(slot, pod));
             let counts = known.is_some() || self.except != Some(*action);
             let is_bound = |pod: &PodFact| pod.node.as_ref() == Some(node) || (slot.scheduled && pod.node.is_some());
-            counts && !self.slots_out.contains(&&slot.id) && !known.is_some_and(is_bound)
+            counts && self.reserves && !self.slots_out.contains(&&slot.id) && !known.is_some_and(is_bound)
         });
         slots.map(|(action, slot)| {
             let set = Scope::of_slot(self.world, &action.namespace, slot).map(|scope| scope.set);

@@ -4,12 +4,14 @@
 //! operator cannot prevent that for a pod that a ReplicaSet creates, so it waits until a node has room. Source of the
 //! rules: kube-scheduler's DefaultPreemption.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
+use std::rc::Rc;
 
+use jiff::SignedDuration;
 use serde::Deserialize;
 
 use crate::world::ActionsWorld;
-use ganglion_core::facts::{Key, PodFact, SlotId, TemplateFact};
+use ganglion_core::facts::{Key, NodeFact, NodeName, PodFact, SlotId, TemplateFact, Uid};
 use ganglion_core::world::World;
 
 use super::context::PlanContext;
@@ -48,12 +50,12 @@ pub fn danger<'a>(view: &View<'a>, scope: &Scope<'a>, place: Option<&PodPlace>) 
     let number = others.len();
     let urgency = Urgency::of(ctx.world, scope, view.victim);
     let (slot, place) = (Some(&view.slot.id), place.cloned());
-    let own = Unscheduled { scope: *scope, slot, place, urgency, was_tried: false };
+    let own = Unscheduled { scope: *scope, slot, place, urgency, room: None };
     let all: Vec<Unscheduled> = std::iter::once(own).chain(others).collect();
     let mut known = HashSet::new();
     // Pods of a ReplicaSet have the same nodes to choose from.
     all.iter()
-        .filter(|one| one.place.is_some() || known.insert((&one.scope.set.id.uid, one.was_tried)))
+        .filter(|one| one.place.is_some() || known.insert((&one.scope.set.id.uid, one.was_tried())))
         .any(|one| one.may_preempt(ctx, &all))
         .then(|| match number {
             0 => "no node has room for the new pod, which would preempt other pods by its priority; free room for one \
@@ -66,6 +68,10 @@ pub fn danger<'a>(view: &View<'a>, scope: &Scope<'a>, place: Option<&PodPlace>) 
         })
 }
 
+/// How long a pod that no scheduler has tried is expected to be scheduled. A pod with a gate, or one whose scheduler does
+/// not run, can wait for ever, and must not delay the actions of others as long.
+const UNTRIED: SignedDuration = SignedDuration::from_mins(2);
+
 /// A new pod of a slot that is about to be scheduled, whoever creates it.
 struct Unscheduled<'a> {
     scope: Scope<'a>,
@@ -74,69 +80,126 @@ struct Unscheduled<'a> {
     /// The nodes that it may use, if its slot creates it.
     place: Option<PodPlace>,
     urgency: Urgency,
-    /// Whether the scheduler has found no node for it, and no pod to preempt. It still takes room that others free.
-    was_tried: bool,
+    /// The nodes that have room now, if the scheduler had found no node before, and no pod to preempt.
+    room: Option<Room>,
 }
 
+type Room = Rc<HashSet<NodeName>>;
+
 impl<'a> Unscheduled<'a> {
-    /// New pods of the slots of all actions.
+    /// New pods of the slots of all actions, without those that no node has room for although they were tried: a tenant
+    /// with such pods does not delay others.
     fn all(ctx: &PlanContext<'a>) -> Vec<Self> {
         let world = ctx.world;
         let (mut all, mut sets) = (Vec::new(), HashSet::new());
-        let waits = |pod: &PodFact| pod.is_active() && pod.node.is_none();
+        let waits = |pod: &PodFact| {
+            let is_expected = pod.unschedulable.is_some() || ctx.now < pod.created + UNTRIED;
+            pod.is_active() && pod.node.is_none() && is_expected
+        };
+        let mut rooms = Rooms::default();
         for (action, slot) in world.slots_at_work() {
             let Some(scope) = Scope::of_slot(world, &action.namespace, slot) else { continue };
-            let urgency = || Urgency::of(world, &scope, None);
-            let place = || replacement::place(world.action(action)?, slot);
-            let of_slot =
-                |was_tried| Self { scope, slot: Some(&slot.id), place: place(), urgency: urgency(), was_tried };
-            let of_set = |was_tried| Self { scope, slot: None, place: None, urgency: urgency(), was_tried };
-            let was_tried = |pod: &PodFact| pod.unschedulable.is_some();
-            let new = slot.replacement.as_ref().and_then(|new| world.pod(&Key::new(&action.namespace, &new.name)));
-            all.extend(new.filter(|pod| waits(pod)).map(|pod| of_slot(was_tried(pod))));
+            let urgency = Urgency::of(world, &scope, None);
+            let new = || {
+                let place = world.action(action).and_then(|action| replacement::place(action, slot));
+                Self { scope, slot: Some(&slot.id), place, urgency, room: None }
+            };
+            let of_set = || Self { scope, slot: None, place: None, urgency, room: None };
+            let pod = slot.replacement.as_ref().and_then(|new| world.pod(&Key::new(&action.namespace, &new.name)));
+            all.extend(pod.filter(|pod| waits(pod)).map(|pod| rooms.of(ctx, pod, new())));
             if world.runs_effect(action) {
-                all.push(if new.is_none() { of_slot(false) } else { of_set(false) });
+                all.push(if pod.is_none() { new() } else { of_set() });
             }
             if sets.insert(&slot.replica_set.uid) && scope.stateful().is_none() {
                 let pods = Pods::of(world, &scope);
-                all.extend(pods.active().filter(|pod| waits(pod)).map(|pod| of_set(was_tried(pod))));
-                all.extend((0..pods.missing()).map(|_| of_set(false)));
+                all.extend(pods.active().filter(|pod| waits(pod)).map(|pod| rooms.of(ctx, pod, of_set())));
+                all.extend((0..pods.missing()).map(|_| of_set()));
             }
         }
+        all.retain(|one| one.room.as_ref().is_none_or(|room| !room.is_empty()));
         all
+    }
+
+    fn was_tried(&self) -> bool {
+        self.room.is_some()
+    }
+
+    /// Whether it may take room on the node, as far as that is known.
+    fn may_take(&self, node: &NodeName) -> bool {
+        self.room.as_ref().is_none_or(|room| room.contains(node))
+    }
+
+    /// The nodes that it may use.
+    fn choices(&self, world: &'a World) -> impl Iterator<Item = &'a NodeFact> {
+        world.nodes().filter(|node| self.place.as_ref().is_none_or(|place| place.allows(node)))
+    }
+
+    /// The checks of these nodes for it.
+    fn fitting(&self, ctx: &PlanContext<'a>, nodes: Nodes<'a>) -> Fitting<'a, 'a> {
+        let departing = Departing { slot: self.slot, ..Departing::default() };
+        Fitting::of(nodes, &self.scope, &departing, BoundVolumes::of(ctx.world, &self.scope, ""))
     }
 
     /// Whether it may preempt a pod once all of these have been scheduled. Each takes the room of one node at most.
     fn may_preempt(&self, ctx: &PlanContext<'a>, all: &[Self]) -> bool {
         let priority = self.urgency.priority;
         let others = || all.iter().filter(|other| !std::ptr::eq(*other, self));
-        if !self.urgency.preempts {
+        let gives_way = |node: &NodeFact| ctx.world.priorities(&node.name()).any(|one| one < priority);
+        let is_lower = |other: &Self| other.urgency.priority < priority;
+        if !self.urgency.preempts || !others().any(is_lower) && !self.choices(ctx.world).any(gives_way) {
             return false;
         }
         // All of these are counted one by one instead of by the nodes that their slots have reserved.
         let slots = all.iter().filter_map(|one| one.slot);
-        let nodes = slots.fold(Nodes::new(ctx.world, ctx.now), Nodes::without_slot);
-        let departing = Departing { slot: self.slot, ..Departing::default() };
-        let mut fitting = Fitting::of(nodes, &self.scope, &departing, BoundVolumes::of(ctx.world, &self.scope, ""));
-        let (mut open, mut gives_way) = (0, false);
-        for node in ctx.world.nodes().filter(|node| self.place.as_ref().is_none_or(|place| place.allows(node))) {
-            let is_open = match fitting.assess(node) {
-                Ok(_) => true,
-                // Pods of lower priority there would leave.
-                Err(misfit) if misfit.is_by_load() && fitting.closed(node).is_none() && !self.was_tried => false,
-                Err(_) => continue,
-            };
-            if is_open {
-                open += 1;
-                others().for_each(|other| fitting.nodes.add(&node.name(), other.scope.set.template.as_deref()));
-                if open >= all.len() || fitting.assess(node).is_ok() {
-                    return false;
+        let mut fitting = self.fitting(ctx, slots.fold(Nodes::new(ctx.world, ctx.now), Nodes::without_slot));
+        let (mut open, mut preempts) = (0, false);
+        for node in self.choices(ctx.world) {
+            match fitting.assess(node) {
+                Ok(_) => {
+                    open += 1;
+                    let rivals = || others().filter(|other| other.may_take(&node.name()));
+                    let has_room_left = rivals().all(|other| {
+                        fitting.nodes.add(&node.name(), other.scope.set.template.as_deref());
+                        fitting.assess(node).is_ok()
+                    });
+                    if has_room_left || open >= all.len() {
+                        return false;
+                    }
+                    preempts |= gives_way(node) || rivals().any(is_lower);
                 }
+                // Pods of lower priority there would leave.
+                Err(misfit) if misfit.is_by_load() && fitting.closed(node).is_none() && !self.was_tried() => {
+                    preempts |= gives_way(node);
+                }
+                Err(_) => {}
             }
-            let there = || ctx.world.priorities(&node.name()).any(|one| one < priority);
-            gives_way |= there() || is_open && others().any(|other| other.urgency.priority < priority);
         }
-        gives_way
+        preempts
+    }
+}
+
+/// The nodes that have room for pods that the scheduler has tried, once per set and place.
+#[derive(Default)]
+struct Rooms<'a> {
+    of_sets: HashMap<&'a Uid, Room>,
+}
+
+impl<'a> Rooms<'a> {
+    /// The new pod, with its room if this pod was tried.
+    fn of(&mut self, ctx: &PlanContext<'a>, pod: &PodFact, new: Unscheduled<'a>) -> Unscheduled<'a> {
+        if pod.unschedulable.is_none() {
+            return new;
+        }
+        let find = || {
+            let fitting = new.fitting(ctx, Nodes::new(ctx.world, ctx.now).without_slots());
+            let fits = new.choices(ctx.world).filter(|node| fitting.assess(node).is_ok());
+            Rc::new(fits.map(NodeFact::name).collect())
+        };
+        let room = match new.place {
+            Some(_) => find(),
+            None => self.of_sets.entry(&new.scope.set.id.uid).or_insert_with(find).clone(),
+        };
+        Unscheduled { room: Some(room), ..new }
     }
 }
 

@@ -11,6 +11,7 @@ mod notified;
 mod owners;
 mod paused;
 mod places;
+mod preemption;
 mod previews;
 mod protocol;
 mod ranked;

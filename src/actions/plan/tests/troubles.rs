@@ -21,7 +21,7 @@ fn moving(to: serde_json::Value) -> (Stage, String) {
     (stage, new.key.name)
 }
 
-fn slot(stage: &Stage) -> Slot {
+pub fn slot(stage: &Stage) -> Slot {
     stage.action("go").status.unwrap().slots[0].clone()
 }
 
@@ -308,28 +308,6 @@ fn a_detachment_that_fails_for_long_is_given_up() {
     assert!(slot(&stage).message.unwrap().contains("failed calling webhook"));
 }
 
-/// The ReplicaSet creates a pod for one more replica, too, before it adopts the operator's.
-#[test]
-fn a_create_preempts_nobody_either() {
-    let mut stage = Stage::new();
-    stage.prioritize(1000);
-    let workload = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"});
-    stage.act("go", json!({"create": {"workload": workload, "to": {"nodeName": "d"}}}));
-    let NextStep::Do(Effect::CreatePod(new)) = stage.settle("go") else { panic!("a new pod") };
-    stage.put_pod(&new.key.name, "d", |pod| {
-        (pod.controller, pod.generated, pod.labels) = (None, false, labels(false));
-        let role = Some(marks::ROLE_REPLACEMENT.into());
-        pod.marks = Marks { slot: Some(new.slot.clone()), role, ..Marks::default() };
-    });
-    stage.put_bystanders(0);
-    for node in ["a", "b", "c", "d"] {
-        stage.put_node(node, |node| node.pod_capacity = 1);
-    }
-    assert!(matches!(stage.settle("go"), NextStep::Wait { .. }), "no node has room for one more pod");
-    stage.put_node("c", |_| {});
-    assert!(matches!(stage.settle("go"), NextStep::Do(Effect::Scale { replicas: 4, .. })));
-}
-
 #[test]
 fn a_move_without_a_target_waits_for_a_node_that_joins() {
     let mut stage = Stage::new();
@@ -406,128 +384,6 @@ fn a_sibling_that_is_not_available_yet_is_waited_for() {
     assert!(reason == "ReplicasNotReady" && message.contains("pod web-b of the same set"), "{reason} {message}");
     stage.now = again + SignedDuration::from_secs(30);
     assert!(matches!(stage.settle("go"), NextStep::Do(Effect::ChangePod { change: PodChange::Detach { .. }, .. })));
-}
-
-impl Stage {
-    /// Gives the pods of `web` this priority, as admission does by their class or by the default class.
-    fn prioritize(&mut self, priority: i32) {
-        for pod in ["web-a", "web-b", "web-c"] {
-            self.change_pod(pod, |pod| pod.hold.priority = priority);
-        }
-    }
-
-    /// Puts a pod of another app with this priority on each of the nodes b, c and d.
-    fn put_bystanders(&mut self, priority: i32) {
-        for node in ["b", "c", "d"] {
-            self.put_pod(&format!("other-{node}"), node, |pod| {
-                (pod.labels, pod.controller) = (labels_of("other"), None);
-                pod.hold.priority = priority;
-            });
-        }
-    }
-}
-
-fn labels_of(app: &str) -> BTreeMap<String, String> {
-    BTreeMap::from([("app".to_owned(), app.to_owned())])
-}
-
-/// A full cluster: in between, the ReplicaSet creates a pod that would preempt others, whatever gives it its priority.
-#[rstest]
-#[case::a_replacement(false, 1000, 0)]
-#[case::a_successor(true, 1000, 0)]
-#[case::others_have_a_negative_priority(false, 0, -1)]
-fn a_pod_is_not_created_where_it_would_preempt_others(
-    #[case] is_cordoned: bool,
-    #[case] own: i32,
-    #[case] of_others: i32,
-) {
-    let mut stage = Stage::new();
-    stage.prioritize(own);
-    stage.put_bystanders(of_others);
-    stage.put_deployment(|deployment| deployment.max_unavailable = 1);
-    let target = if is_cordoned { json!({}) } else { json!({"to": {"nodeName": "d"}}) };
-    stage.put_node("a", |node| node.cordoned = is_cordoned);
-    let mut change = json!({"pod": {"name": "web-a"}});
-    json_patch::merge(&mut change, &target);
-    stage.act("go", json!({ "move": change }));
-    let fill = |stage: &mut Stage, is_full: bool| {
-        for node in ["b", "c", "d"] {
-            stage.put_node(node, |node| node.pod_capacity = if is_full { 1 } else { 4 });
-        }
-    };
-    fill(&mut stage, false);
-    if is_cordoned {
-        let status = stage.settle_until_admitted("go").expect("it is admitted");
-        let mut action = stage.action("go");
-        action.status = Some(status);
-        stage.put_action(action);
-    } else {
-        let NextStep::Do(Effect::CreatePod(new)) = stage.settle("go") else { panic!("a new pod") };
-        stage.put_pod(&new.key.name, "d", |pod| {
-            (pod.controller, pod.generated, pod.labels) = (None, false, labels(false));
-            let role = Some(marks::ROLE_REPLACEMENT.into());
-            pod.marks = Marks { slot: Some(new.slot.clone()), role, ..Marks::default() };
-        });
-    }
-    fill(&mut stage, true);
-    stage.put_node("a", |node| (node.cordoned, node.pod_capacity) = (is_cordoned, 1));
-    stage.settle("go");
-    stage.now += SignedDuration::from_secs(5);
-    stage.settle("go");
-    assert!(slot(&stage).message.unwrap().contains("would preempt other pods"), "{:?}", slot(&stage));
-    fill(&mut stage, false);
-    assert!(matches!(stage.settle("go"), NextStep::Do(Effect::ChangePod { change: PodChange::Detach { .. }, .. })));
-}
-
-/// Where nobody can be preempted, a full cluster is no reason to wait.
-#[rstest]
-#[case::nobody_is_lower(0, 0, json!({}), false)]
-#[case::it_preempts_nobody(1000, 0, json!({}), true)]
-#[case::the_others_are_on_nodes_that_are_closed(1000, 0, apart_by_host(), false)]
-fn a_pod_that_preempts_nobody_is_created(
-    #[case] own: i32,
-    #[case] of_others: i32,
-    #[case] template: serde_json::Value,
-    #[case] non_preempting: bool,
-) {
-    let mut stage = Stage::new();
-    let mut spec = json!({"containers": []});
-    json_patch::merge(&mut spec, &template);
-    for name in ["a", "b", "c", "d"] {
-        stage.put_node(name, |node| drop(node.labels.insert("host".into(), name.into())));
-    }
-    stage.put_template(spec);
-    stage.prioritize(own);
-    for pod in ["web-a", "web-b", "web-c"] {
-        stage.change_pod(pod, |pod| pod.non_preempting = non_preempting);
-    }
-    stage.act("go", json!({"move": {"pod": {"name": "web-a"}, "to": {"nodeName": "d"}}}));
-    let NextStep::Do(Effect::CreatePod(new)) = stage.settle("go") else { panic!("a new pod") };
-    stage.put_pod(&new.key.name, "d", |pod| {
-        (pod.controller, pod.generated, pod.labels) = (None, false, labels(false));
-        let role = Some(marks::ROLE_REPLACEMENT.into());
-        pod.marks = Marks { slot: Some(new.slot.clone()), role, ..Marks::default() };
-        (pod.hold.priority, pod.non_preempting) = (own, non_preempting);
-    });
-    stage.put_bystanders(of_others);
-    for name in ["a", "b", "c", "d"] {
-        stage.put_node(name, |node| {
-            node.labels.insert("host".into(), name.into());
-            node.pod_capacity = 1;
-        });
-    }
-    let next = stage.settle("go");
-    assert!(
-        matches!(&next, NextStep::Do(Effect::ChangePod { change: PodChange::Detach { .. }, .. })),
-        "{next:?} {:?}",
-        slot(&stage).message
-    );
-}
-
-/// Each node has a replica or the new pod, so that no pod that leaves makes room.
-fn apart_by_host() -> serde_json::Value {
-    let term = json!({"topologyKey": "host", "labelSelector": {"matchLabels": {"app": "web"}}});
-    json!({"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}})
 }
 
 /// A pod that is being deleted, as the API server shows it.
