@@ -68,8 +68,8 @@ pub fn danger<'a>(view: &View<'a>, scope: &Scope<'a>, place: Option<&PodPlace>) 
         })
 }
 
-/// How long a pod that no scheduler has tried is expected to be scheduled. A pod with a gate, or one whose scheduler does
-/// not run, can wait for ever, and must not delay the actions of others as long.
+/// Time for which a pod that no scheduler has tried is expected to be scheduled. A pod with a gate, or one whose scheduler
+/// does not run, can wait for ever, and must not delay the actions of others as long.
 const UNTRIED: SignedDuration = SignedDuration::from_mins(2);
 
 /// A new pod of a slot that is about to be scheduled, whoever creates it.
