@@ -12,7 +12,7 @@ use testkit::action::{move_pod, with};
 use testkit::eye::Seen;
 use testkit::plane::Plane;
 use testkit::servers::admission::PodWebhook;
-use testkit::testbed::nodes::TestNodes;
+use testkit::testbed::nodes::{Size, TestNodes};
 use testkit::testbed::workload::Workload;
 use testkit::testbed::{Road, Testbed, story, story_on};
 use testkit::verdict::{APP, node_of, pods_of};
@@ -164,7 +164,8 @@ fn a_moved_pod_equals_its_siblings() {
         let hash = json!(["pod-template-hash"]);
         // In older versions, the scheduler evaluates the keys of spread constraints, and the selectors stay.
         let merges_keys = testbed.client.apiserver_version().await?.minor.parse::<u32>()? >= 34;
-        let nodes = testbed.nodes(3, Default::default()).await?;
+        // All pods may be on one node for a moment.
+        let nodes = testbed.nodes(3, Size { cpu: "32", pods: 110, ..Size::default() }).await?;
         surround(testbed, &nodes).await?;
         let webhook = PodWebhook::start(testbed, &HOOKED, by_owner).await?;
         let all = members(&hash, &testbed.ns).into_iter().map(async |(name, members)| {
