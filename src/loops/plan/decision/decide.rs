@@ -100,7 +100,7 @@ impl DecisionRules {
     }
 
     /// Withdraws a decision that has not begun and would not be made again: it waited for an approval or for the next
-    /// leader, and meanwhile its window has closed, or a value is unknown.
+    /// leader, and meanwhile its window has closed, a value is unknown, or another metric is behind.
     fn decide_again(&self, status: &mut DecisionStatus, input: DecisionInput) {
         if !awaits_execution(status, input.executor) {
             return;
@@ -113,7 +113,9 @@ impl DecisionRules {
         let ranked = ranked.find(|one| (&one.alarm.metric, one.alarm.side) == (&chosen.metric, chosen.side));
         let Some(alarm) = ranked.as_ref().map(|one| one.alarm) else { return };
         let rung = ranked.and_then(|ranked| self.evaluate(&without, ranked, false, context, input).ok());
-        if rung.and_then(|rung| i32::try_from(rung).ok()) != Some(chosen.rung) {
+        let raises_rank = chosen.action.tune.as_ref().is_some_and(|tune| tune.raise_rank.is_some());
+        let raises_another = raises_rank && chosen.least_served.as_deref() != least_served(&chosen.metric, input);
+        if rung.and_then(|rung| i32::try_from(rung).ok()) != Some(chosen.rung) || raises_another {
             *status = without;
             return;
         }
@@ -272,7 +274,6 @@ impl DecisionRules {
             LoopMode::Approve => LoopReason::Proposed,
             LoopMode::Auto | LoopMode::Paused => LoopReason::InFlight,
         });
-        let last_served = input.monitoring.last_served.iter().find(|last| last.metric == alarm.metric);
         let mut chosen = Chosen {
             seq: status.seq,
             metric: alarm.metric.clone(),
@@ -284,7 +285,7 @@ impl DecisionRules {
             mode: self.mode,
             unknown: alarm.unknown,
             no_lowering,
-            least_served: last_served.and_then(|last| last.least_served.clone()),
+            least_served: least_served(&alarm.metric, input).map(str::to_owned),
             digest: None,
             outcome,
         };
@@ -299,6 +300,12 @@ impl DecisionRules {
         self.limits.forget(&mut status.acts, now);
         keep_last(&mut status.acts, ACTS_LIMIT);
     }
+}
+
+/// Returns the metric of the tuned loop that was served least, as found for this metric.
+fn least_served<'a>(metric: &str, input: DecisionInput<'a>) -> Option<&'a str> {
+    let last_served = input.monitoring.last_served.iter().find(|last| last.metric == metric)?;
+    last_served.least_served.as_deref()
 }
 
 fn reject(status: &mut DecisionStatus, alarm: &AlarmState, rejection: AlarmRejection) {

@@ -4,6 +4,8 @@ use rstest::rstest;
 use serde_json::json;
 
 use super::bench::{Loop, at, demo, spec};
+use ganglion_api::closed_loop::LoopMode;
+use ganglion_api::decision::{DecisionStatus, Outcome};
 use ganglion_api::execution::ExecutionState;
 
 #[rstest]
@@ -122,4 +124,38 @@ fn tuning_expires() {
     assert_eq!(fast.children(at(12)).decision.rank, ["memory", "cpu"]);
     let day = 24 * 3600;
     assert_eq!(fast.children(at(day + 20)).decision.rank, ["cpu", "memory"]);
+}
+
+/// A proposal names the metric that is behind; by the time of its approval, it may be another one.
+#[test]
+fn a_proposal_to_raise_a_rank_is_made_again_when_another_metric_is_behind() {
+    let counters = |served: [i64; 2]| {
+        let counter =
+            |metric: &str, served: i64| json!({"metric": metric, "wanted": 30, "served": served, "limited": 0});
+        let all = json!([counter("cpu", 30), counter("memory", served[0]), counter("disk", served[1])]);
+        DecisionStatus { counters: serde_json::from_value(all).unwrap(), ..DecisionStatus::default() }
+    };
+    let mut spec = demo(json!({"rank": ["cpu", "memory", "disk"]}));
+    spec.metrics.push(serde_json::from_value(json!({"name": "disk", "source": {"push": {}}})).unwrap());
+    let mut fast = Loop::new("fast", spec);
+    let mut slow = slow();
+    slow.spec.mode = LoopMode::Approve;
+    fast.decision = counters([0, 5]);
+    slow.look(at(0), &mut fast);
+    let first = slow.decision.chosen.clone().unwrap();
+    assert_eq!((first.seq, first.least_served.as_deref()), (1, Some("memory")));
+    slow.look(at(900), &mut fast);
+    assert_eq!(slow.decision.chosen.as_ref().unwrap().digest, first.digest, "nothing has changed");
+
+    fast.decision = counters([29, 5]);
+    slow.look(at(1800), &mut fast);
+    slow.approval = first.digest;
+    slow.look(at(1801), &mut fast);
+    assert!(slow.effects.is_empty(), "memory was raised though disk is behind");
+    let second = slow.decision.chosen.clone().unwrap();
+    assert_eq!((second.seq, second.least_served.as_deref()), (2, Some("disk")));
+    assert_eq!(slow.decision.history[0].outcome, Some(Outcome::Withdrawn));
+    slow.approval = second.digest;
+    slow.look(at(1802), &mut fast);
+    assert_eq!(fast.children(at(1803)).decision.rank, ["cpu", "disk", "memory"]);
 }
