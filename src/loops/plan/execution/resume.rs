@@ -9,8 +9,8 @@ use serde_json::Value;
 use super::end::{ended, record};
 use super::texts::{action_name, done_text, event_id, target_text, value_text};
 use super::types::{
-    ClaimProgress, ExecutionContext, ExecutionEffect, ExecutionStep, ObjectVersion, RungAction, Sent, TargetState,
-    TunedLoop, WorkloadActionState, cannot_be_verified, lookup_failure,
+    ClaimProgress, EFFECT_TIMEOUT, ExecutionContext, ExecutionEffect, ExecutionStep, ObjectVersion, RungAction, Sent,
+    TargetState, TunedLoop, WorkloadActionState, cannot_be_verified, lookup_failure,
 };
 use super::{goal, ownership, resize};
 use crate::common::{later, micro_time};
@@ -74,7 +74,8 @@ fn carry_out(context: &ExecutionContext, claim: &Claim, seen: &TargetState, effe
         };
         return end(ExecutionState::Overtaken, LoopReason::Withdrawn, message);
     }
-    if context.now >= claim.deadline.0 {
+    // A WorkloadAction may run for an hour, but does not begin long after its decision.
+    if context.now >= claim.deadline.0.min(later(claim.at.0, EFFECT_TIMEOUT)) {
         return end(ExecutionState::Failed, LoopReason::TimedOut, "the effect was not accepted in time");
     }
     if let Some((reason, message)) = ownership::refusal(&context.spec.target, &claim.action, seen) {

@@ -6,7 +6,8 @@ use jiff::SignedDuration;
 use super::end::{ended, record};
 use super::texts::{action_name, event_id, quantities_text, target_text, value_text};
 use super::types::{
-    ExecutionContext, ExecutionStep, NoPlan, ObjectVersion, RungAction, TargetState, TunedLoop, lookup_failure,
+    EFFECT_TIMEOUT, ExecutionContext, ExecutionStep, NoPlan, ObjectVersion, RungAction, TargetState, TunedLoop,
+    lookup_failure,
 };
 use super::{end, goal, ownership, resize, resume, undone};
 use crate::common::{later, micro_time};
@@ -19,9 +20,6 @@ use ganglion_api::closed_loop::policy::Tuning;
 use ganglion_api::closed_loop::reasons::LoopReason;
 use ganglion_api::decision::Chosen;
 use ganglion_api::execution::{Claim, ClaimedPod, ExecutionState, ExecutionStatus, Goal, Quantities};
-
-/// Timeout of an effect that is not accepted.
-const EFFECT_TIMEOUT: SignedDuration = SignedDuration::from_mins(2);
 
 /// Timeout of a WorkloadAction that does not end.
 const ACTION_TIMEOUT: SignedDuration = SignedDuration::from_hours(1);

@@ -2,7 +2,7 @@
 
 use std::fmt::{Display, Formatter, Result as FmtResult};
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 use crate::rung;
@@ -17,6 +17,9 @@ use ganglion_api::monitoring::Tag;
 use ganglion_api::scalars::Number;
 use ganglion_api::workload_action::WorkloadActionSpec;
 use ganglion_core::facts::{FieldOwner, Uid};
+
+/// Timeout of an effect that is not accepted.
+pub const EFFECT_TIMEOUT: SignedDuration = SignedDuration::from_mins(2);
 
 /// Input of a step.
 #[derive(Clone, Copy, Debug)]

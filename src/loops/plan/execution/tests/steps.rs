@@ -575,6 +575,28 @@ fn a_level_is_tuned_up_to_the_next_one_and_stays_there() {
     assert_eq!(tuning[0].message.as_deref(), Some("Keep cpu.low.raise at 6"));
 }
 
+/// The operator ends between the claim and its effect, and its next process starts late.
+#[rstest]
+#[case::soon(119, true)]
+#[case::late(120, false)]
+#[case::much_later(3_500, false)]
+fn an_action_that_was_claimed_long_ago_is_not_created(#[case] second: i64, #[case] is_created: bool) {
+    let mut bench = Bench::new(json!({"workloadAction": {"create": {"to": {}}}}));
+    let seen = TargetState::Workload(thing(1), 3);
+    let claim = next_step(&bench.job(Some(&seen), Sent::Maybe, 0));
+    bench.recorded(claim);
+    assert_eq!(bench.status.state, Some(ExecutionState::Claimed));
+    let missing = TargetState::WorkloadAction(None);
+    let step = next_step(&bench.job(Some(&missing), Sent::Maybe, second));
+    if is_created {
+        let ExecutionStep::Act(effect) = step else { panic!("{step:?}") };
+        assert!(matches!(*effect, ExecutionEffect::Create { .. }), "{effect:?}");
+        return;
+    }
+    bench.recorded(step);
+    assert_eq!((bench.status.state, bench.status.reason), (Some(ExecutionState::Failed), Some(LoopReason::TimedOut)));
+}
+
 #[test]
 fn a_first_rank_is_renewed() {
     let mut bench = Bench::new(json!({"tune": {"raiseRank": "LeastServed"}}));
