@@ -6,6 +6,7 @@ mod schema;
 use std::collections::BTreeSet;
 
 use ganglion_api::closed_loop::ClosedLoop;
+use ganglion_api::refs::RESERVED_HEADERS;
 use ganglion_api::{
     closed_loop, decision, execution, monitoring, node_config, placement_policy, receipt, swarm_pool, workload_action,
 };
@@ -13,6 +14,7 @@ use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::TestRunner;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use testkit::testbed::loops::on;
 use testkit::wrong_loops::{WrongLoop, wrong_loops};
 
 /// Number of objects per kind.
@@ -195,4 +197,23 @@ fn a_rule_names_what_breaks_it() {
         }
     }
     assert!(bad.is_empty(), "{}", bad.join("\n"));
+}
+
+/// Headers by which a receiver tells a signed event from a forged one, and those that the operator sets itself.
+#[test]
+fn no_webhook_sends_a_header_of_the_operator() {
+    let errors = |name: &str| {
+        let webhook = json!({"url": "https://hooks.example.com", "headers": [{"name": name, "value": "a"}]});
+        let spec = on("Low", json!([{"webhook": webhook}]));
+        let object: ClosedLoop = serde_json::from_value(json!({"metadata": {"name": "one"}, "spec": spec})).unwrap();
+        let errors = kube::core::cel::validate_cel(&object).err().map(|errors| errors.into_vec()).unwrap_or_default();
+        errors.into_iter().map(|error| error.field_path).collect::<Vec<_>>()
+    };
+    let own = ["Webhook-Id", "webhook-timestamp", "WEBHOOK-SIGNATURE", "Content-Type", "Authorization"];
+    for name in own.into_iter().chain(RESERVED_HEADERS) {
+        assert_eq!(errors(name), ["spec.actions[0].ladder[0].webhook.headers[0].name"], "{name}");
+    }
+    for name in ["X-Scope-OrgID", "Webhook-Route", "Accept"] {
+        assert_eq!(errors(name), Vec::<String>::new(), "{name}");
+    }
 }

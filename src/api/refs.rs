@@ -61,12 +61,14 @@ pub struct KeyRef {
     pub key: String,
 }
 
-/// Names of headers that no source may set: those of the connection and of credentials, for which `auth` exists, and
-/// those by which metadata services recognize requests that are meant for them.
-pub const RESERVED_HEADERS: [&str; 14] = [
+/// Names of headers that no source or webhook may set: those of the connection and of credentials, for which `auth`
+/// exists, the content type, which the operator sets, those by which metadata services recognize requests that are
+/// meant for them, and those by which a receiver verifies a signed event: an unsigned one must not look like it.
+pub const RESERVED_HEADERS: [&str; 18] = [
     "authorization",
     "connection",
     "content-length",
+    "content-type",
     "cookie",
     "host",
     "keep-alive",
@@ -77,6 +79,9 @@ pub const RESERVED_HEADERS: [&str; 14] = [
     "trailer",
     "transfer-encoding",
     "upgrade",
+    "webhook-id",
+    "webhook-signature",
+    "webhook-timestamp",
     "x-aws-ec2-metadata-token",
 ];
 
@@ -95,7 +100,8 @@ fn unreserved() -> Rule {
     validation = unreserved(),
 )]
 pub struct RequestHeader {
-    /// Name of the header: letters, digits and `-`. Headers of the connection and of credentials cannot be set.
+    /// Name of the header: letters, digits and `-`. Headers of the connection, of credentials, of signatures, and the
+    /// content type cannot be set.
     #[schemars(length(min = 1, max = 64), regex(pattern = "^[a-zA-Z0-9-]+$"))]
     pub name: String,
     /// Its value: printable ASCII characters.

@@ -103,6 +103,18 @@ async fn the_header_of_a_tenant_is_sent_with_each_request() {
     assert!(withheld.words.contains("other"), "{}", withheld.words);
 }
 
+/// Specs that are older than the rule of the schema may have such headers.
+#[tokio::test]
+async fn the_headers_of_a_signed_event_cannot_be_set() {
+    let (ctx, outbound) = (context(), outbound());
+    let asker = Asker { ctx: &ctx, outbound: &outbound };
+    for name in ["Webhook-Id", "webhook-timestamp", "WEBHOOK-SIGNATURE", "Content-Type"] {
+        let headers = [header(json!({"name": name, "value": "v1,forged"}))];
+        let withheld = Attempt::prepare(asker, asked("http://127.0.0.1:1", None, &headers)).await.err().unwrap();
+        assert_eq!(withheld.words, format!("header {name}: it cannot be set; use auth for credentials"));
+    }
+}
+
 /// A BMC that refuses Basic authentication and accepts the token of a session.
 fn bmc(token: &'static str) -> Manner {
     let created = format!("201 Created\nX-Auth-Token: {token}\r\nLocation: /redfish/v1/SessionService/Sessions/7\r\n");
