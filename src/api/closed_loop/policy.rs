@@ -203,13 +203,16 @@ pub struct Tuning {
     pub uid: Uid,
     /// Number of that loop's decision.
     pub seq: i64,
-    /// When the change was made.
+    /// When the last change was made. The lifetime of each part counts from its own change.
     pub at: MicroTime,
     /// The complete rank, if it was changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16), inner(length(max = 40)))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub rank: Option<Vec<String>>,
+    /// When the rank was changed, if it was before the last change.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rank_at: Option<MicroTime>,
     /// The levels that were changed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
@@ -224,7 +227,19 @@ pub struct Tuning {
 impl Tuning {
     /// Whether the tuning contains this level with this value.
     pub fn has_level(&self, path: &str, value: &Number) -> bool {
-        self.thresholds.iter().any(|tuned| tuned.path == path && tuned.value == *value)
+        self.level_at(path, value).is_some()
+    }
+
+    /// Returns when this level was changed to this value.
+    pub fn level_at(&self, path: &str, value: &Number) -> Option<&MicroTime> {
+        let tuned = self.thresholds.iter().find(|tuned| tuned.path == path && tuned.value == *value)?;
+        Some(tuned.at.as_ref().unwrap_or(&self.at))
+    }
+
+    /// Returns when the rank was changed to this one.
+    pub fn rank_at(&self, rank: &[String]) -> Option<&MicroTime> {
+        let is_same = self.rank.as_deref() == Some(rank);
+        is_same.then(|| self.rank_at.as_ref().unwrap_or(&self.at))
     }
 }
 
@@ -237,4 +252,7 @@ pub struct TunedThreshold {
     pub path: String,
     /// The new value.
     pub value: Number,
+    /// When the level was changed, if it was before the last change of the tuning.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<MicroTime>,
 }

@@ -3,7 +3,8 @@
 //! Others may write statuses, so the goal of a claim counts only if it is what the rung makes of the target, as long as
 //! that can be computed again.
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use serde_json::Value;
 
 use super::end::{ended, record};
@@ -271,7 +272,7 @@ fn tuned(context: &ExecutionContext, claim: &Claim, tune: &Tune, other: &TunedLo
         let message = format!("{} was changed in the meantime", target_text(&context.spec.target));
         return ClaimProgress::Overtaken(message);
     }
-    let kept = other.mine.clone();
+    let kept = other.mine.clone().map(|mine| unexpired(mine, other, context.now));
     let mut tuning = Tuning {
         by: context.loop_name.to_owned(),
         uid: context.uid.clone(),
@@ -279,17 +280,32 @@ fn tuned(context: &ExecutionContext, claim: &Claim, tune: &Tune, other: &TunedLo
         // A time in the future would keep the tuning beyond its lifetime.
         at: micro_time(claim.at.0.min(context.now)),
         rank: kept.as_ref().and_then(|kept| kept.rank.clone()),
+        rank_at: kept.as_ref().and_then(|kept| kept.rank_at.clone()),
         thresholds: kept.map(|kept| kept.thresholds).unwrap_or_default(),
         message: Some(message),
     };
     if let Some(rank) = &claim.goal.rank {
-        tuning.rank = Some(rank.clone());
+        (tuning.rank, tuning.rank_at) = (Some(rank.clone()), None);
     }
     if let (Some(threshold), Some(value)) = (&tune.threshold, &claim.goal.threshold) {
         tuning.thresholds.retain(|tuned| tuned.path != threshold.path);
-        tuning.thresholds.push(TunedThreshold { path: threshold.path.clone(), value: value.clone() });
+        tuning.thresholds.push(TunedThreshold { path: threshold.path.clone(), value: value.clone(), at: None });
     }
     ClaimProgress::NotStarted(Box::new(ExecutionEffect::Tune { uid: other.uid.clone(), tuning }))
+}
+
+/// Returns the parts of a tuning that have not expired, each with its own time: only what is changed is renewed.
+fn unexpired(mine: Tuning, other: &TunedLoop, now: Timestamp) -> Tuning {
+    let declared = other.tunable.as_ref().and_then(|tunable| effective_policy::ttl(tunable).ok());
+    let ttl = declared.unwrap_or(effective_policy::DEFAULT_TTL);
+    let whole = mine.at.clone();
+    let time = |at: Option<MicroTime>| Some(at.unwrap_or_else(|| whole.clone())).filter(|at| later(at.0, ttl) > now);
+    let rank_at = mine.rank.as_ref().and_then(|_| time(mine.rank_at.clone()));
+    let thresholds = mine.thresholds.into_iter().filter_map(|tuned| {
+        let at = time(tuned.at.clone())?;
+        Some(TunedThreshold { at: Some(at), ..tuned })
+    });
+    Tuning { rank: mine.rank.filter(|_| rank_at.is_some()), rank_at, thresholds: thresholds.collect(), ..mine }
 }
 
 /// Whether the tuned loop still allows the claimed change, and a level still leads to the claimed one.

@@ -2,6 +2,7 @@
 //! is recorded as a claim.
 
 use jiff::SignedDuration;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
 use super::end::{ended, record};
 use super::texts::{action_name, event_id, quantities_text, target_text, value_text};
@@ -213,7 +214,7 @@ fn tuned(context: &ExecutionContext, chosen: &Chosen, tune: &Tune, other: &Tuned
         let step = effective_policy::stepped(tunable, &other.metrics, path, &threshold.by);
         let goal = match step.map_err(|fault| NoPlan::Failed(LoopReason::SpecInvalid, fault.to_string()))? {
             LevelStep::To(goal) => goal,
-            LevelStep::Limited(_) if is_renewed(context, other, |mine| mine.has_level(path, &now)) => now.clone(),
+            LevelStep::Limited(_) if is_renewed(context, other, |mine| mine.level_at(path, &now)) => now.clone(),
             LevelStep::Limited(message) => return Err(NoPlan::Limited(message)),
         };
         let (before, after) = (now.0, goal.0.clone());
@@ -227,7 +228,7 @@ fn tuned(context: &ExecutionContext, chosen: &Chosen, tune: &Tune, other: &Tuned
     };
     let rank = match last_served::raise_rank(&other.rank, metric) {
         Some(rank) => rank,
-        None if is_renewed(context, other, |mine| mine.rank.as_ref() == Some(&other.rank)) => other.rank.clone(),
+        None if is_renewed(context, other, |mine| mine.rank_at(&other.rank)) => other.rank.clone(),
         None => return Err(NoPlan::Limited(format!("{metric} has the first rank already"))),
     };
     let (before, after) = (other.rank.join(","), rank.join(","));
@@ -236,8 +237,12 @@ fn tuned(context: &ExecutionContext, chosen: &Chosen, tune: &Tune, other: &Tuned
 
 /// Whether a tuning that is at its limit is made once more: it is from this loop, it is still wanted, and half of its
 /// lifetime has passed. Otherwise the tuned loop would fall back to its own policy and be tuned again step by step.
-fn is_renewed(context: &ExecutionContext, other: &TunedLoop, is_same: impl Fn(&Tuning) -> bool) -> bool {
+fn is_renewed(
+    context: &ExecutionContext,
+    other: &TunedLoop,
+    changed_at: impl Fn(&Tuning) -> Option<&MicroTime>,
+) -> bool {
     let ttl = other.tunable.as_ref().and_then(|tunable| effective_policy::ttl(tunable).ok());
-    let mine = other.mine.as_ref().filter(|mine| mine.uid == *context.uid && is_same(mine));
-    mine.zip(ttl).is_some_and(|(mine, ttl)| later(mine.at.0, ttl / 2) <= context.now)
+    let mine = other.mine.as_ref().filter(|mine| mine.uid == *context.uid);
+    mine.and_then(changed_at).zip(ttl).is_some_and(|(at, ttl)| later(at.0, ttl / 2) <= context.now)
 }

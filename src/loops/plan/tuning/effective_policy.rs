@@ -5,6 +5,7 @@
 //! allowed is left out and reported.
 
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
 use crate::common::{FieldError, decimal_text, duration, later, micro_time, number, number_text};
 use ganglion_api::closed_loop::ClosedLoopSpec;
@@ -72,28 +73,30 @@ pub fn effective(
         // Earlier names in `by` have priority.
         for by in &tunable.by {
             let Some(tuning) = tuning.iter().find(|tuning| &tuning.by == by) else { continue };
-            let until = later(tuning.at.0, ttl);
-            if until <= now {
-                continue;
-            }
-            let mut taken = false;
-            if let Some(rank) = tuning.rank.as_ref().filter(|_| !ranked) {
+            let end = |at: Option<&MicroTime>| later(at.unwrap_or(&tuning.at).0, ttl);
+            let mut ends = Vec::new();
+            let rank_end = end(tuning.rank_at.as_ref());
+            if let Some(rank) = tuning.rank.as_ref().filter(|_| !ranked && rank_end > now) {
                 if tunable.rank {
                     policy.rank = complete_rank(rank, spec);
-                    (ranked, taken) = (true, true);
+                    ranked = true;
+                    ends.push(rank_end);
                 } else {
                     policy.shown.refused.push(format!("{by}: the rank is not tunable"));
                 }
             }
             for tuned in &tuning.thresholds {
+                let level_end = end(tuned.at.as_ref());
+                if level_end <= now {
+                    continue;
+                }
                 match apply_threshold(&mut policy, spec, tunable, tuned, before) {
-                    Ok(changed) => taken |= changed,
+                    Ok(true) => ends.push(level_end),
+                    Ok(false) => {}
                     Err(why) => policy.shown.refused.push(format!("{by}: {}: {why}", tuned.path)),
                 }
             }
-            if taken {
-                policy.shown.until = policy.shown.until.into_iter().chain([micro_time(until)]).min();
-            }
+            policy.shown.until = policy.shown.until.into_iter().chain(ends.into_iter().map(micro_time)).min();
         }
     }
     for tuning in tuning {
@@ -159,7 +162,7 @@ fn apply_threshold(
         return Err("raise and clear would cross".into());
     }
     policy.metrics = metrics;
-    policy.shown.thresholds.push(tuned.clone());
+    policy.shown.thresholds.push(TunedThreshold { at: None, ..tuned.clone() });
     Ok(true)
 }
 

@@ -11,6 +11,7 @@ use crate::execution::{
 use crate::proposal::digest_of;
 use crate::tests::bench::{at, spec};
 use crate::tuning::effective_policy;
+use ganglion_api::closed_loop::ClosedLoopSpec;
 use ganglion_api::closed_loop::LoopMode::{self, Approve};
 use ganglion_api::closed_loop::action::LoopAction;
 use ganglion_api::closed_loop::policy::Tuning;
@@ -573,6 +574,65 @@ fn a_level_is_tuned_up_to_the_next_one_and_stays_there() {
     assert_eq!(ways, ["3", "4", "5", "6", "6", "6", "6"]);
     assert_eq!(tuning[0].at, micro_time(at(HALF_A_DAY)));
     assert_eq!(tuning[0].message.as_deref(), Some("Keep cpu.low.raise at 6"));
+}
+
+/// Returns the tuning after this rung was carried out on the loop with this spec.
+fn tuned(spec: &ClosedLoopSpec, mine: Option<&Tuning>, rung: &Value, (seq, second): (i64, i64)) -> Tuning {
+    let before: Vec<Tuning> = mine.cloned().into_iter().collect();
+    let policy = effective_policy::effective(spec, &before, None, at(second)).unwrap();
+    let (tunable, mine) = (spec.tunable.clone(), mine.cloned());
+    let seen = TunedLoop { tunable, rank: policy.rank, metrics: policy.metrics, mine, ..other(None) };
+    let seen = TargetState::Loop(Box::new(seen));
+    let mut bench = Bench::new(rung.clone());
+    bench.chosen.seq = seq;
+    let claim = next_step(&bench.job(Some(&seen), Sent::Maybe, second));
+    bench.recorded(claim);
+    match next_step(&bench.job(Some(&seen), Sent::NotYet, second)) {
+        ExecutionStep::Act(effect) => match *effect {
+            ExecutionEffect::Tune { tuning, .. } => tuning,
+            effect => panic!("{effect:?}"),
+        },
+        step => panic!("{step:?}"),
+    }
+}
+
+/// A loop tunes a level, then the rank, then another level, each half an hour after the one before, for an hour.
+#[test]
+fn a_tuning_renews_only_what_it_changes() {
+    let spec = spec(json!({
+        "target": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+        "metrics": [
+            {"name": "cpu", "source": {"push": {}}, "low": {"raise": "5"}},
+            {"name": "memory", "source": {"push": {}}, "low": {"raise": "50"}},
+        ],
+        "tunable": {"by": ["slow"], "rank": true, "ttl": "1h", "thresholds": [
+            {"path": "cpu.low.raise", "min": "2", "max": "10", "maxStep": "1"},
+            {"path": "memory.low.raise", "min": "10", "max": "90", "maxStep": "5"},
+        ]},
+    }));
+    let level = |path: &str| json!({"tune": {"threshold": {"path": path, "by": "1"}}});
+    let rank = json!({"tune": {"raiseRank": "LeastServed"}});
+    let first = tuned(&spec, None, &level("cpu.low.raise"), (1, 0));
+    let second = tuned(&spec, Some(&first), &rank, (2, 1800));
+    let third = tuned(&spec, Some(&second), &level("memory.low.raise"), (3, 3000));
+    let state = |tuning: &Tuning, second: i64| {
+        let policy = effective_policy::effective(&spec, std::slice::from_ref(tuning), None, at(second)).unwrap();
+        assert_eq!(policy.shown.refused, [""; 0]);
+        let level = |path: &str| effective_policy::level(&policy.metrics, path).unwrap().0;
+        let levels = [level("cpu.low.raise"), level("memory.low.raise")];
+        (levels.join(","), policy.rank.join(","), policy.shown.until)
+    };
+    let expected = |levels: &str, rank: &str, until: Option<i64>| {
+        (levels.to_owned(), rank.to_owned(), until.map(|second| micro_time(at(second))))
+    };
+    assert_eq!(state(&third, 3599), expected("6,51", "memory,cpu", Some(3600)));
+    assert_eq!(state(&third, 3600), expected("5,51", "memory,cpu", Some(5400)));
+    assert_eq!(state(&third, 5400), expected("5,51", "cpu,memory", Some(6600)));
+    assert_eq!(state(&third, 6600), expected("5,50", "cpu,memory", None));
+    // A later tuning drops the parts that have expired.
+    let fourth = tuned(&spec, Some(&third), &level("memory.low.raise"), (4, 5500));
+    assert_eq!(state(&fourth, 5500), expected("5,52", "cpu,memory", Some(9100)));
+    assert_eq!((fourth.thresholds.len(), &fourth.rank), (1, &None));
 }
 
 /// The operator ends between the claim and its effect, and its next process starts late.

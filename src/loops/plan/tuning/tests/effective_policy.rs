@@ -33,6 +33,7 @@ fn tuning(by: &str, second: i64, rank: Option<&[&str]>, thresholds: Value) -> Tu
         seq: 1,
         at: micro_time(at(second)),
         rank: rank.map(|rank| rank.iter().map(|name| (*name).into()).collect()),
+        rank_at: None,
         thresholds: serde_json::from_value(thresholds).unwrap(),
         message: None,
     }
