@@ -24,6 +24,7 @@ mod large;
 mod lifecycle;
 mod loop_conflicts;
 mod loop_faults;
+mod loop_hpa;
 mod loop_modes;
 mod loop_nodes;
 mod loop_polls;
