@@ -17,28 +17,32 @@ use ganglion_runtime::error::Error;
 /// Maximum number of rejected writes per pass before the rest is left to the next pass.
 const MAX_REFUSED: usize = 16;
 
-/// Executes the writes. Returns the first error. An error that concerns a single NodeConfig does not stop the others.
+/// Executes the writes. An error that concerns a single NodeConfig does not stop the others. Returns the error of the
+/// earliest write in the plan: the status has its words, and would change if it were that of the earliest answer.
 pub async fn write_all(
     ctx: &Context,
     template: &NodeConfigTemplate,
     writes: &[ConfigWrite],
     concurrency: usize,
 ) -> Result<(), Error> {
-    let (mut first, mut refused) = (None, 0);
-    let writes: Vec<_> = writes.iter().map(|write| perform(ctx, template, write)).collect();
+    let (mut first, mut refused): (Option<(usize, Error)>, _) = (None, 0);
+    let numbered = |(place, write)| async move { (place, perform(ctx, template, write).await) };
+    let writes: Vec<_> = writes.iter().enumerate().map(numbered).collect();
     let mut done = stream::iter(writes).buffer_unordered(concurrency.max(1));
-    while let Some(result) = done.next().await {
+    while let Some((place, result)) = done.next().await {
         let Err(error) = result else { continue };
         let is_of_one =
             matches!(error, Error::Conflict(_) | Error::AlreadyExists(_) | Error::NotFound(_) | Error::Denied(_));
         refused += 1;
-        first.get_or_insert(error);
+        if first.as_ref().is_none_or(|(earliest, _)| place < *earliest) {
+            first = Some((place, error));
+        }
         // Pending writes are dropped: the next pass reads their outcome from the store.
         if !is_of_one || refused >= MAX_REFUSED || ctx.is_over() {
             break;
         }
     }
-    first.map_or(Ok(()), Err)
+    first.map_or(Ok(()), |(_, error)| Err(error))
 }
 
 const CONFIGS: ChildWriter = ChildWriter {

@@ -169,8 +169,8 @@ impl Reconciler for NodeConfigTemplateController {
                 report::report_rejected(&self.ctx, &observed.template, rejection).await
             }
             TemplateDecision::Apply(plan) => {
-                let failure = done.err().map(Error::reason);
-                report::report_plan(&self.ctx, &observed.template, plan, failure, memory).await
+                let failure = done.err().map(report::why);
+                report::report_plan(&self.ctx, &observed.template, plan, failure.as_deref(), memory).await
             }
         }
     }

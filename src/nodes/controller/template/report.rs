@@ -10,6 +10,7 @@ use ganglion_api::node_config::{NodeConfigTemplate, NodeConfigTemplateStatus};
 use ganglion_core::conditions::Stamp;
 use ganglion_core::facts::Uid;
 use ganglion_core::status::{StatusChange, StatusPolicy, StatusTiming};
+use ganglion_core::words::cut;
 use ganglion_nodes_plan::template::parsed::Rejection;
 use ganglion_nodes_plan::template::plan::TemplatePlan;
 use ganglion_nodes_plan::template::state;
@@ -24,6 +25,16 @@ const COUNTS: StatusPolicy = StatusPolicy { details_after: SignedDuration::from_
 
 /// Conditions of a template that have events.
 const EVENTS: [ConditionEvent; 1] = [ConditionEvent::warning("Stalled", "True", ConditionChange::Message)];
+
+/// Maximum length of the words of the API server in the status, in bytes.
+const MAX_WORDS: usize = 512;
+
+/// Describes why a write failed, in the words of the API server if it answered with any.
+pub fn why(error: &Error) -> String {
+    let words = error.words_of_failing().unwrap_or_else(|| error.to_string());
+    let shown = cut(&words, MAX_WORDS);
+    if shown.len() < words.len() { format!("{shown} ...") } else { words }
+}
 
 /// Reports the state of the NodeConfigs. While writes are pending, reports progress only if they take longer than one
 /// second.
@@ -82,4 +93,33 @@ async fn write_status(
     }
     let events = condition_events(&EVENTS, &old.conditions, &status.conditions);
     STATUS.write(ctx, template, status, events).await
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// A webhook that hangs has rejected nothing.
+    #[test]
+    fn a_write_without_an_answer_names_the_webhook() {
+        let silent = why(&Error::Timeout(Duration::from_secs(10)));
+        assert_eq!(silent, "no answer from the API server within 10 s; an admission webhook may not answer");
+    }
+
+    #[test]
+    fn a_rejected_write_has_the_words_of_the_api_server() {
+        let words = "admission webhook \"a.b.c\" denied the request: no power of rack 7";
+        assert_eq!(why(&Error::Denied(words.into())), format!("denied: {words}"));
+        assert_eq!(why(&Error::Forbidden("quota".into())), "forbidden: quota");
+        assert_eq!(why(&Error::Throttled(Duration::from_secs(1))), "the API server asks to wait for 1 s");
+    }
+
+    #[test]
+    fn the_words_of_the_api_server_are_bounded() {
+        let long = why(&Error::Denied("\u{e9}".repeat(MAX_WORDS)));
+        assert!(long.starts_with("denied: \u{e9}") && long.len() <= MAX_WORDS + 4, "{} bytes", long.len());
+        assert!(long.ends_with(" ..."), "{long}");
+    }
 }

@@ -60,7 +60,7 @@ pub fn tally<'a>(configs: impl Iterator<Item = &'a Arc<NodeConfig>>, plan: &Temp
     tally
 }
 
-/// Health of a template. `failure` is the name of the error that ended the last write.
+/// Health of a template. `failure`: why a write failed, if one did.
 pub fn health(plan: &TemplatePlan, tally: &Tally, failure: Option<&str>) -> Health<NodeReason> {
     let TemplatePlan { nodes, current, left_out, .. } = plan;
     let progress = || format!("{current} of {nodes} NodeConfigs are up to date");
@@ -68,7 +68,7 @@ pub fn health(plan: &TemplatePlan, tally: &Tally, failure: Option<&str>) -> Heal
         return Health::Stalled(NodeReason::TemplateInvalid, format!("{problem}; existing NodeConfigs are unchanged"));
     }
     if let Some(failure) = failure {
-        let message = format!("{}; the API server rejected a write: {failure}", progress());
+        let message = format!("{}; a NodeConfig was not written: {failure}", progress());
         return Health::Retrying(NodeReason::Applying, message);
     }
     if !plan.is_settled() {
