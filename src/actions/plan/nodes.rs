@@ -96,7 +96,7 @@ impl<'a> Nodes<'a> {
         self
     }
 
-    /// The same with the pods on nodes only. For pods that the scheduler may place before those that have reserved room.
+    /// The same without reserved room. For pods that the scheduler may place before those that have reserved it.
     pub fn without_slots(self) -> Self {
         Self { reserves: false, ..self }
     }

@@ -68,8 +68,8 @@ pub fn danger<'a>(view: &View<'a>, scope: &Scope<'a>, place: Option<&PodPlace>) 
         })
 }
 
-/// Time for which a pod that no scheduler has tried is expected to be scheduled. A pod with a gate, or one whose scheduler
-/// does not run, can wait for ever, and must not delay the actions of others as long.
+/// Time for which a pod that no scheduler has tried is expected to be scheduled. A pod with a gate, or one whose
+/// scheduler does not run, can wait for ever, and must not delay the actions of others as long.
 const UNTRIED: SignedDuration = SignedDuration::from_mins(2);
 
 /// A new pod of a slot that is about to be scheduled, whoever creates it.
@@ -81,10 +81,10 @@ struct Unscheduled<'a> {
     place: Option<PodPlace>,
     urgency: Urgency,
     /// The nodes that have room now, if the scheduler had found no node before, and no pod to preempt.
-    room: Option<Room>,
+    room: Option<NodesWithRoom>,
 }
 
-type Room = Rc<HashSet<NodeName>>;
+type NodesWithRoom = Rc<HashSet<NodeName>>;
 
 impl<'a> Unscheduled<'a> {
     /// New pods of the slots of all actions, without those that no node has room for although they were tried: a tenant
@@ -181,7 +181,7 @@ impl<'a> Unscheduled<'a> {
 /// The nodes that have room for pods that the scheduler has tried, once per set and place.
 #[derive(Default)]
 struct Rooms<'a> {
-    of_sets: HashMap<&'a Uid, Room>,
+    of_sets: HashMap<&'a Uid, NodesWithRoom>,
 }
 
 impl<'a> Rooms<'a> {
