@@ -35,6 +35,7 @@ mod loop_tampering;
 mod loop_webhooks;
 mod loops;
 mod moves;
+mod node_accuracy;
 mod node_configs;
 mod node_hpa;
 mod node_sources;

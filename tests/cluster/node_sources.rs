@@ -195,7 +195,7 @@ fn a_model_that_takes_one_row_predicts_the_power_and_the_curve() {
 }
 
 /// A BMC whose chassis has these entries of PowerControl.
-fn bmc(controls: Value) -> Manner {
+pub(super) fn bmc(controls: Value) -> Manner {
     let id = |path: &str| json!({"@odata.id": path});
     let documents = [
         ("/redfish/v1/", json!({"Systems": id("/redfish/v1/Systems"), "Chassis": id("/redfish/v1/Chassis")})),
