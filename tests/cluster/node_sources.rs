@@ -286,6 +286,14 @@ fn power_from_prometheus_is_one_series_of_the_node() {
             json!({"spec": {"predictor": {"powerConsumption": {"type": "Linear", "idleWatts": 9}}}}).to_string();
         let refused = testbed.kubectl(&["patch", "ncfg", "one", "--type=merge", "-p", &wrong], None).await;
         ensure!(refused.is_err_and(|error| format!("{error:#}").contains("idleWatts and fullWatts")), "half a line");
+        let both = json!({"type": "Linear", "cpuFamily": "IceLake", "idleWatts": 9, "fullWatts": 90});
+        let fake = json!({"type": "Fake", "cpuFamily": "IceLake"});
+        let unknown = json!({"type": "Linear", "cpuFamily": "Pentium"});
+        for (term, words) in [(both, "cpuFamily without them"), (fake, "requires type Linear"), (unknown, "Pentium")] {
+            let wrong = json!({"spec": {"predictor": {"powerConsumption": term}}}).to_string();
+            let refused = testbed.kubectl(&["patch", "ncfg", "one", "--type=merge", "-p", &wrong], None).await;
+            ensure!(refused.is_err_and(|error| format!("{error:#}").contains(words)), "{wrong}");
+        }
         Ok(())
     });
 }

@@ -51,8 +51,8 @@ pub struct MetricsCollector {
 #[serde(rename_all = "camelCase")]
 pub struct Predictor {
     /// Power consumption of the node. Types: V2InferenceProtocol (a model predicts it from CPU usage, inlet temperature
-    /// and differential pressure), Linear (a straight line over the CPU usage, from `idleWatts` to `fullWatts`), Fake
-    /// (always 3.14 W). The path of the endpoint names the model: `/v2/models/MODEL/infer` or
+    /// and differential pressure), Linear (a straight line over the CPU usage, from `idleWatts` to `fullWatts`, or by
+    /// `cpuFamily`), Fake (always 3.14 W). The path of the endpoint names the model: `/v2/models/MODEL/infer` or
     /// `/v2/models/MODEL/versions/VERSION/infer`. Default: not predicted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub power_consumption: Option<EndpointTerm>,
@@ -69,7 +69,8 @@ pub struct Predictor {
 #[x_kube(
     validation = Rule::new("!has(self.fetchInterval) || duration(self.fetchInterval) >= duration('1s') && duration(self.fetchInterval) <= duration('1h')").message("fetchInterval must be 1s to 1h").field_path(".fetchInterval"),
     validation = Rule::new("!has(self.window) || duration(self.window) >= duration('1m') && duration(self.window) <= duration('24h')").message("window must be 1m to 24h").field_path(".window"),
-    validation = Rule::new("self.type.contains('{{') || (self.type == 'Linear' ? has(self.idleWatts) && has(self.fullWatts) && self.idleWatts <= self.fullWatts : !has(self.idleWatts) && !has(self.fullWatts))").message("type Linear requires idleWatts and fullWatts, which is not less; other types have neither").field_path(".idleWatts"),
+    validation = Rule::new("self.type.contains('{{') || (self.type == 'Linear' && !has(self.cpuFamily) ? has(self.idleWatts) && has(self.fullWatts) && self.idleWatts <= self.fullWatts : !has(self.idleWatts) && !has(self.fullWatts))").message("type Linear requires idleWatts and fullWatts, which is not less, or cpuFamily without them; other types have neither").field_path(".idleWatts"),
+    validation = Rule::new("!has(self.cpuFamily) || self.type == 'Linear' || self.type.contains('{{')").message("cpuFamily requires type Linear").field_path(".cpuFamily"),
     validation = Rule::new("!has(self.ca) || !has(self.insecureSkipVerify) || !self.insecureSkipVerify").message("ca has no effect with insecureSkipVerify: true; set one of them"),
 )]
 pub struct EndpointTerm {
@@ -141,14 +142,30 @@ pub struct EndpointTerm {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub output: Option<String>,
-    /// Linear: power of the idle node in watts. Required for this type.
+    /// Linear: power of the idle node in watts. Required for this type without `cpuFamily`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 1_000_000))]
     pub idle_watts: Option<i32>,
-    /// Linear: power of the node in watts when all of its CPUs are used. Required for this type.
+    /// Linear: power of the node in watts when all of its CPUs are used. Required for this type without `cpuFamily`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 1_000_000))]
     pub full_watts: Option<i32>,
+    /// Linear: processor family of the node, instead of `idleWatts` and `fullWatts`. Watts per hardware thread of the
+    /// family times `status.capacity.cpu` of the node: an estimate of the machine without accelerators. Values:
+    /// CascadeLake, IceLake, SapphireRapids (Intel Xeon), EpycGen2, EpycGen3, EpycGen4 (AMD). Default: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_family: Option<CpuFamily>,
+}
+
+/// See [`EndpointTerm::cpu_family`].
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum CpuFamily {
+    CascadeLake,
+    IceLake,
+    SapphireRapids,
+    EpycGen2,
+    EpycGen3,
+    EpycGen4,
 }
 
 /// See [`EndpointTerm::cpu_usage_format`].

@@ -15,6 +15,7 @@
 
 pub mod accuracy;
 pub mod batches;
+pub mod cpu_family;
 pub mod explain;
 pub mod known_sensor;
 pub mod news;

@@ -7,7 +7,7 @@ use jiff::SignedDuration;
 use thiserror::Error;
 
 use ganglion_api::node_config::NodeConfigSpec;
-use ganglion_api::node_config::source::{CpuUsageFormat, EndpointTerm, MetricsCollector, Predictor};
+use ganglion_api::node_config::source::{CpuFamily, CpuUsageFormat, EndpointTerm, MetricsCollector, Predictor};
 use ganglion_api::node_config::status::NodeValue;
 use ganglion_api::refs::{CaRef, RequestHeader};
 use ganglion_api::scalars::DurationText;
@@ -135,6 +135,8 @@ pub enum ValueSource {
         idle: i32,
         full: i32,
     },
+    /// The straight line of a processor family, which depends on the node's number of CPUs.
+    FamilyLine(CpuFamily),
 }
 
 /// Values that series of Prometheus contain.
@@ -228,7 +230,11 @@ impl ParsedNodeSpec {
     pub fn inputs(&self) -> &'static [NodeValue] {
         match self.sources.get(&Question::Power).map(|power| &power.source) {
             None | Some(ValueSource::Fake) => &[],
-            Some(ValueSource::Linear { .. }) if !self.sources.contains_key(&Question::Model) => &[NodeValue::Cpu],
+            Some(ValueSource::Linear { .. } | ValueSource::FamilyLine(_))
+                if !self.sources.contains_key(&Question::Model) =>
+            {
+                &[NodeValue::Cpu]
+            }
             Some(_) => &[NodeValue::Cpu, NodeValue::InletTemperature, NodeValue::DifferentialPressure],
         }
     }
@@ -275,12 +281,13 @@ fn parse_source(question: Question, term: &EndpointTerm) -> Result<SpecSource, S
             let (format, output) = (term.cpu_usage_format.unwrap_or_default(), term.output.clone());
             ValueSource::V2Inference { server: server()?, format, output }
         }
-        (Q::Power, "Linear") => match (term.idle_watts, term.full_watts) {
-            (Some(idle), Some(full)) if (0..=full).contains(&idle) => ValueSource::Linear { idle, full },
+        (Q::Power, "Linear") => match (term.idle_watts, term.full_watts, term.cpu_family) {
+            (Some(idle), Some(full), None) if (0..=full).contains(&idle) => ValueSource::Linear { idle, full },
+            (None, None, Some(family)) => ValueSource::FamilyLine(family),
             _ => {
                 return Err(wrong(
                     ".idleWatts",
-                    "idleWatts and fullWatts are needed, and fullWatts is not less".to_owned(),
+                    "idleWatts and fullWatts, which is not less, or cpuFamily without them are needed".to_owned(),
                 ));
             }
         },

@@ -30,7 +30,7 @@ pub enum InvalidValue {
     Type { found: String, types: &'static [&'static str] },
     #[error("is required for type {0}")]
     NoEndpoint(String),
-    #[error("and fullWatts are required for type Linear, and fullWatts is not less")]
+    #[error("and fullWatts, which is not less, or cpuFamily without them are required for type Linear")]
     NoLine,
     #[error("is {}, which is not an http or https address: {problem}", quoted(found))]
     Address { found: String, problem: &'static str },
@@ -62,7 +62,11 @@ fn texts(term: &str, source: &EndpointTerm) -> Result<(), (&'static str, Invalid
         None => {}
     }
     let (idle, full) = (source.idle_watts, source.full_watts);
-    if source.type_ == "Linear" && idle.zip(full).is_none_or(|(idle, full)| idle > full) {
+    let is_line = match (idle, full, source.cpu_family) {
+        (Some(idle), Some(full), None) => idle <= full,
+        (idle, full, family) => idle.is_none() && full.is_none() && family.is_some(),
+    };
+    if source.type_ == "Linear" && !is_line {
         return Err(("idleWatts", InvalidValue::NoLine));
     }
     for (field, name) in [

@@ -4,6 +4,7 @@ use rstest::rstest;
 
 use super::*;
 use crate::node_spec::{PrometheusValue, Question, ValueSource};
+use ganglion_api::node_config::source::CpuFamily;
 use ganglion_api::node_config::status::NodeValue;
 
 #[test]
@@ -33,9 +34,18 @@ fn a_straight_line_needs_the_usage_alone() {
     let provider = json!({"type": "Redfish", "endpoint": "https://10.0.0.1"});
     let both = parsed(json!({"powerConsumption": linear, "powerConsumptionEndpointProvider": provider})).unwrap();
     assert_eq!(both.inputs().len(), 3, "the model that the machine names needs all of them");
-    let wrong =
-        "spec.predictor.powerConsumption.idleWatts: idleWatts and fullWatts are needed, and fullWatts is not less";
-    for term in [json!({}), json!({"idleWatts": 90}), json!({"idleWatts": 90, "fullWatts": 89})] {
+    let family = parsed(json!({"powerConsumption": {"type": "Linear", "cpuFamily": "EpycGen3"}})).unwrap();
+    assert_eq!(family.sources[&Question::Power].source, ValueSource::FamilyLine(CpuFamily::EpycGen3));
+    assert_eq!((family.inputs(), family.values().count()), (&[NodeValue::Cpu][..], 3));
+    let wrong = "spec.predictor.powerConsumption.idleWatts: idleWatts and fullWatts, which is not less, or cpuFamily \
+        without them are needed";
+    for term in [
+        json!({}),
+        json!({"idleWatts": 90}),
+        json!({"idleWatts": 90, "fullWatts": 89}),
+        json!({"cpuFamily": "IceLake", "idleWatts": 90, "fullWatts": 320}),
+        json!({"cpuFamily": "IceLake", "fullWatts": 320}),
+    ] {
         let mut term = term;
         term["type"] = json!("Linear");
         assert_eq!(parsed(json!({"powerConsumption": term})), Err(wrong.to_owned()));

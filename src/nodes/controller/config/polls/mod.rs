@@ -143,6 +143,7 @@ impl NodeConfigController {
                 let line = PowerLine { idle: f64::from(*idle), full: f64::from(*full) };
                 return self.predict_linear(key, &line);
             }
+            ValueSource::FamilyLine(family) => return self.predict_by_family(key, *family),
             // Shared polls cover these.
             ValueSource::Prometheus { .. }
             | ValueSource::MetricsServer

@@ -14,10 +14,11 @@ use crate::config::NodeConfigController;
 use crate::config::polled::SharedSource;
 use ganglion_api::node_config::NodeConfig;
 use ganglion_api::node_config::reasons::NodeReason;
-use ganglion_api::node_config::source::CpuUsageFormat;
+use ganglion_api::node_config::source::{CpuFamily, CpuUsageFormat};
 use ganglion_api::node_config::status::NodeValue;
 use ganglion_core::facts::Key;
 use ganglion_core::power_curve::{self, Curve, CurveKey, Curves, PowerInput, PowerLine};
+use ganglion_nodes_plan::cpu_family;
 use ganglion_nodes_plan::node_spec::Question;
 use ganglion_nodes_plan::readings::{NodeSample, Problem};
 use ganglion_runtime::polls::PollOutcome;
@@ -95,6 +96,15 @@ impl NodeConfigController {
         };
         let sample = NodeSample { value: line.watts(cpu / 100.0), deviation: None, at: now, source: LINEAR.to_owned() };
         self.record(key, &[NodeValue::Power], &Ok(vec![sample]));
+        PollOutcome::Ok
+    }
+
+    /// Predicts the power of one node by the straight line of its processor family.
+    pub fn predict_by_family(&self, key: &Key, family: CpuFamily) -> PollOutcome {
+        if let Some(line) = cpu_family::line(family, self.cores(key)) {
+            return self.predict_linear(key, &line);
+        }
+        self.lacks(key, "the node's capacity of CPU");
         PollOutcome::Ok
     }
 

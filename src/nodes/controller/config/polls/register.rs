@@ -142,7 +142,7 @@ fn required_polls(key: &Key, known: &NodeState) -> HashMap<PollKey, SpecSource> 
     };
     let poll = |question: Question, source: &ValueSource| match source {
         ValueSource::Fake if question == Question::Model => None,
-        ValueSource::Linear { .. } => match &known.model {
+        ValueSource::Linear { .. } | ValueSource::FamilyLine(_) => match &known.model {
             Some(server) => model(server, CpuUsageFormat::Percent, None),
             None => Some(PollKey::Own(question, key.clone())),
         },
