@@ -46,26 +46,36 @@ pub fn danger<'a>(view: &View<'a>, scope: &Scope<'a>, place: Option<&PodPlace>) 
     if ctx.may_disrupt() {
         return None;
     }
-    let others = Unscheduled::all(ctx);
-    let number = others.len();
     let urgency = Urgency::of(ctx.world, scope, view.victim);
     let (slot, place) = (Some(&view.slot.id), place.cloned());
-    let own = Unscheduled { scope: *scope, slot, place, urgency, room: None };
-    let all: Vec<Unscheduled> = std::iter::once(own).chain(others).collect();
+    let own = Unscheduled { scope: *scope, slot, place, urgency, was_tried: false, room: None };
+    let all: Vec<Unscheduled> = std::iter::once(own).chain(Unscheduled::all(ctx)).collect();
+    // Most clusters have pods of one priority: nodes are not looked at.
+    if !is_possible(ctx, &all) {
+        return None;
+    }
+    let all = Unscheduled::with_room(ctx, all);
     let mut known = HashSet::new();
     // Pods of a ReplicaSet have the same nodes to choose from.
     all.iter()
-        .filter(|one| one.place.is_some() || known.insert((&one.scope.set.id.uid, one.was_tried())))
+        .filter(|one| one.place.is_some() || known.insert((&one.scope.set.id.uid, one.was_tried)))
         .any(|one| one.may_preempt(ctx, &all))
-        .then(|| match number {
+        .then(|| match all.len() - 1 {
             0 => "no node has room for the new pod, which would preempt other pods by its priority; free room for one \
                   pod, or use disruption: Allowed to accept that"
                 .to_owned(),
-            _ => format!(
+            number => format!(
                 "new pods of other replicas may take the room that is left ({number} without a node), and a pod with \
                  a priority would preempt others then; the action waits until they have nodes"
             ),
         })
+}
+
+/// Whether a pod could be preempted for one of these at all: another one, or a pod on a node, has a lower priority.
+fn is_possible(ctx: &PlanContext, all: &[Unscheduled]) -> bool {
+    let there = ctx.world.nodes().filter_map(|node| ctx.world.priorities(&node.name()).min());
+    let lowest = there.chain(all.iter().map(|one| one.urgency.priority)).min();
+    all.iter().any(|one| one.urgency.preempts && lowest.is_some_and(|lowest| lowest < one.urgency.priority))
 }
 
 /// Time for which a pod that no scheduler has tried is expected to be scheduled. A pod with a gate, or one whose
@@ -80,48 +90,66 @@ struct Unscheduled<'a> {
     /// The nodes that it may use, if its slot creates it.
     place: Option<PodPlace>,
     urgency: Urgency,
-    /// The nodes that have room now, if the scheduler had found no node before, and no pod to preempt.
+    /// Whether the scheduler has found no node for it, and no pod to preempt. It still takes room that others free.
+    was_tried: bool,
+    /// The nodes that have room for it, if it was tried.
     room: Option<NodesWithRoom>,
 }
 
 type NodesWithRoom = Rc<HashSet<NodeName>>;
 
 impl<'a> Unscheduled<'a> {
-    /// New pods of the slots of all actions, without those that no node has room for although they were tried: a tenant
-    /// with such pods does not delay others.
+    /// New pods of the slots of all actions.
     fn all(ctx: &PlanContext<'a>) -> Vec<Self> {
         let world = ctx.world;
         let (mut all, mut sets) = (Vec::new(), HashSet::new());
+        let was_tried = |pod: &PodFact| pod.unschedulable.is_some();
         let waits = |pod: &PodFact| {
-            let is_expected = pod.unschedulable.is_some() || ctx.now < pod.created + UNTRIED;
-            pod.is_active() && pod.node.is_none() && is_expected
+            pod.is_active() && pod.node.is_none() && (was_tried(pod) || ctx.now < pod.created + UNTRIED)
         };
-        let mut rooms = Rooms::default();
         for (action, slot) in world.slots_at_work() {
             let Some(scope) = Scope::of_slot(world, &action.namespace, slot) else { continue };
             let urgency = Urgency::of(world, &scope, None);
-            let new = || {
+            let of_slot = |was_tried| {
                 let place = world.action(action).and_then(|action| replacement::place(action, slot));
-                Self { scope, slot: Some(&slot.id), place, urgency, room: None }
+                Self { scope, slot: Some(&slot.id), place, urgency, was_tried, room: None }
             };
-            let of_set = || Self { scope, slot: None, place: None, urgency, room: None };
-            let pod = slot.replacement.as_ref().and_then(|new| world.pod(&Key::new(&action.namespace, &new.name)));
-            all.extend(pod.filter(|pod| waits(pod)).map(|pod| rooms.of(ctx, pod, new())));
+            let of_set = |was_tried| Self { scope, slot: None, place: None, urgency, was_tried, room: None };
+            let new = slot.replacement.as_ref().and_then(|new| world.pod(&Key::new(&action.namespace, &new.name)));
+            all.extend(new.filter(|pod| waits(pod)).map(|pod| of_slot(was_tried(pod))));
             if world.runs_effect(action) {
-                all.push(if pod.is_none() { new() } else { of_set() });
+                all.push(if new.is_none() { of_slot(false) } else { of_set(false) });
             }
             if sets.insert(&slot.replica_set.uid) && scope.stateful().is_none() {
                 let pods = Pods::of(world, &scope);
-                all.extend(pods.active().filter(|pod| waits(pod)).map(|pod| rooms.of(ctx, pod, of_set())));
-                all.extend((0..pods.missing()).map(|_| of_set()));
+                all.extend(pods.active().filter(|pod| waits(pod)).map(|pod| of_set(was_tried(pod))));
+                all.extend((0..pods.missing()).map(|_| of_set(false)));
             }
         }
-        all.retain(|one| one.room.as_ref().is_none_or(|room| !room.is_empty()));
         all
     }
 
-    fn was_tried(&self) -> bool {
-        self.room.is_some()
+    /// The same with the nodes that have room for those that were tried. Those without such a node are left out: a
+    /// tenant with pods that fit nowhere does not delay others.
+    fn with_room(ctx: &PlanContext<'a>, all: Vec<Self>) -> Vec<Self> {
+        let mut of_sets: HashMap<&Uid, NodesWithRoom> = HashMap::new();
+        let find = |one: Self| {
+            if !one.was_tried {
+                return one;
+            }
+            let look = || {
+                let fitting = one.fitting(ctx, Nodes::new(ctx.world, ctx.now).without_slots());
+                let fits = one.choices(ctx.world).filter(|node| fitting.assess(node).is_ok());
+                Rc::new(fits.map(NodeFact::name).collect())
+            };
+            let room = match one.place {
+                Some(_) => look(),
+                None => of_sets.entry(&one.scope.set.id.uid).or_insert_with(look).clone(),
+            };
+            Self { room: Some(room), ..one }
+        };
+        let has_choice = |one: &Self| one.room.as_ref().is_none_or(|room| !room.is_empty());
+        all.into_iter().map(find).filter(has_choice).collect()
     }
 
     /// Whether it may take room on the node, as far as that is known.
@@ -168,38 +196,13 @@ impl<'a> Unscheduled<'a> {
                     preempts |= gives_way(node) || rivals().any(is_lower);
                 }
                 // Pods of lower priority there would leave.
-                Err(misfit) if misfit.is_by_load() && fitting.closed(node).is_none() && !self.was_tried() => {
+                Err(misfit) if misfit.is_by_load() && fitting.closed(node).is_none() && !self.was_tried => {
                     preempts |= gives_way(node);
                 }
                 Err(_) => {}
             }
         }
         preempts
-    }
-}
-
-/// The nodes that have room for pods that the scheduler has tried, once per set and place.
-#[derive(Default)]
-struct Rooms<'a> {
-    of_sets: HashMap<&'a Uid, NodesWithRoom>,
-}
-
-impl<'a> Rooms<'a> {
-    /// The new pod, with its room if this pod was tried.
-    fn of(&mut self, ctx: &PlanContext<'a>, pod: &PodFact, new: Unscheduled<'a>) -> Unscheduled<'a> {
-        if pod.unschedulable.is_none() {
-            return new;
-        }
-        let find = || {
-            let fitting = new.fitting(ctx, Nodes::new(ctx.world, ctx.now).without_slots());
-            let fits = new.choices(ctx.world).filter(|node| fitting.assess(node).is_ok());
-            Rc::new(fits.map(NodeFact::name).collect())
-        };
-        let room = match new.place {
-            Some(_) => find(),
-            None => self.of_sets.entry(&new.scope.set.id.uid).or_insert_with(find).clone(),
-        };
-        Unscheduled { room: Some(room), ..new }
     }
 }
 
