@@ -80,10 +80,12 @@ pub async fn write(
     }
     STATUS.write(ctx, &**parent, &status, condition_events(&EVENTS, &stored.conditions, &status.conditions)).await?;
     (memory.reported_at, memory.summary_due) = (Some(now), None);
-    // If another loop tuned this one between the read and the write, reconcile again at once.
+    // The own write causes no reconcile. If another loop tuned this one between the read and the write, or the path of
+    // the replicas has become known, on which conflicts depend, reconcile again at once.
     let written = ctx.store.read(|world| world.table::<ClosedLoop>().get(&key).cloned());
     let tuned = tunings(written.as_ref()) != tunings(Some(parent));
-    Ok(if tuned { Some(now) } else { undone_until })
+    let is_input = tuned || status.replicas_path != stored.replicas_path;
+    Ok(if is_input { Some(now) } else { undone_until })
 }
 
 fn next_status(
