@@ -129,7 +129,7 @@ impl<'a> Unscheduled<'a> {
         all
     }
 
-    /// The same with the nodes that have room for those that were tried. Those without such a node are left out: a
+    /// The same with the nodes that have room for those that were tried. Pods without such a node are left out: a
     /// tenant with pods that fit nowhere does not delay others.
     fn with_room(ctx: &PlanContext<'a>, all: Vec<Self>) -> Vec<Self> {
         let mut of_sets: HashMap<&Uid, NodesWithRoom> = HashMap::new();
