@@ -111,16 +111,7 @@ impl ActionMemory {
     /// Why effects fail, if the API server has answered with an error, or not in time, for longer than [`LASTING`]. In
     /// the words of the API server, if there are any.
     fn words_of_lasting(&mut self, error: &Error, now: Timestamp) -> Option<String> {
-        let words = match error {
-            Error::Unavailable(cause) => match &**cause {
-                kube::Error::Api(answer) => answer.message.clone(),
-                // Nothing can be recorded while the API server is unreachable.
-                _ => return None,
-            },
-            // A webhook has as much time by default as a request of the operator.
-            Error::Timeout(_) => format!("{error}; an admission webhook may not answer"),
-            _ => return None,
-        };
+        let words = error.words_of_failing()?;
         let since = *self.failing_since.get_or_insert(now);
         (now.duration_since(since) >= LASTING).then_some(words)
     }
