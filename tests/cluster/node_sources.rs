@@ -13,6 +13,7 @@ use testkit::servers::bmc::RedfishServer;
 use testkit::servers::http::{Authority, Manner, Server};
 use testkit::servers::inference::{Linear, MODEL, ModelServer};
 use testkit::servers::prometheus::{PASSWORD, PrometheusProcess, PrometheusVersion, USER};
+use testkit::testbed::loops::until;
 use testkit::testbed::nodes::Size;
 use testkit::testbed::story;
 
@@ -249,6 +250,15 @@ fn power_is_measured_by_a_bmc_and_a_straight_line_is_compared_with_it() {
         testbed.kubectl(&["patch", "ncfg", "one", "--type=merge", "-p", &patch], None).await?;
         let status = ready(testbed, "one", "True", "Sampled").await?;
         ensure!(number(&status.measured_power)? == 150.0, "{status:?}");
+
+        // Without watts: eight CPUs of the family, half used.
+        let family = json!({"idleWatts": null, "fullWatts": null, "cpuFamily": "IceLake"});
+        let patch = json!({"spec": {"predictor": {"powerConsumption": family}}}).to_string();
+        testbed.kubectl(&["patch", "ncfg", "one", "--type=merge", "-p", &patch], None).await?;
+        until::<NodeConfig, _>(testbed, "one", "the power of the family", |one| {
+            (number(&one.status?.power).ok()? == 18.12).then_some(())
+        })
+        .await?;
         Ok(())
     });
 }

@@ -151,8 +151,9 @@ pub struct EndpointTerm {
     #[schemars(range(min = 0, max = 1_000_000))]
     pub full_watts: Option<i32>,
     /// Linear: processor family of the node, instead of `idleWatts` and `fullWatts`. Watts per hardware thread of the
-    /// family times `status.capacity.cpu` of the node: an estimate of the machine without accelerators. Values:
-    /// CascadeLake, IceLake, SapphireRapids (Intel Xeon), EpycGen2, EpycGen3, EpycGen4 (AMD). Default: none.
+    /// family times `status.capacity.cpu` of the node: an average of servers of that family, in which accelerators are
+    /// not included. Values: CascadeLake, IceLake, SapphireRapids (Intel Xeon), EpycGen2, EpycGen3, EpycGen4 (AMD).
+    /// Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_family: Option<CpuFamily>,
 }

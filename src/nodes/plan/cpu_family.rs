@@ -4,7 +4,7 @@ use ganglion_api::node_config::source::CpuFamily;
 use ganglion_core::power_curve::PowerLine;
 
 /// Watts of one hardware thread, idle and fully used: from cloud-carbon-footprint/ccf-coefficients (Apache-2.0) at
-/// b0032d9, which averages the results of SPECpower_ssj2008 of each family.
+/// b0032d9, file `coefficients-aws-use.csv`, from results of SPECpower_ssj2008.
 fn per_thread(family: CpuFamily) -> PowerLine {
     let (idle, full) = match family {
         CpuFamily::CascadeLake => (0.69, 4.06),
