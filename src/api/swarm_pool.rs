@@ -10,6 +10,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 
 use crate::refs::selector_schema;
+use crate::workload_action::OnReplicaOwner;
 pub use status::SwarmPoolStatus;
 
 /// Assigns a list of jobs to the pods of a workload, so that each job has exactly one worker and a change of jobs or
@@ -63,6 +64,11 @@ pub struct SwarmPoolSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 10000))]
     pub replicas: Option<i32>,
+    /// Behavior of `replicas` if a GitOps tool owns `spec.replicas` of the workload. Yield: the number is not written,
+    /// and the pool reports ReplicasOwnedElsewhere. Force: it is written anyway, for tools that ignore changes of the
+    /// field. It is never written beside an autoscaler. Default: Yield.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_replica_owner: Option<OnReplicaOwner>,
     /// The jobs.
     pub jobs: Jobs,
     /// Strategy for the assignment of jobs. Default: Stable, without a maximum.

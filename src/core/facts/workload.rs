@@ -53,15 +53,6 @@ pub struct ScaleFact {
     pub written_by: Option<String>,
 }
 
-impl ScaleFact {
-    /// Owner of `spec.replicas`, which the operator must not change then: a field manager that applies it, or this
-    /// autoscaler.
-    pub fn owner(&self, autoscaler: Option<&str>) -> Option<String> {
-        let applier = self.owned_by.as_ref().map(|owner| owner.manager.clone());
-        applier.or_else(|| autoscaler.map(|name| format!("the autoscaler {name}")))
-    }
-}
-
 /// A Deployment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DeploymentFact {

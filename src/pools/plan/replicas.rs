@@ -17,6 +17,7 @@ use super::refusals::{RefusalCause, WriteRefusal, missing_rule};
 use super::workers::PoolWorkloadFact;
 use ganglion_api::swarm_pool::SwarmPool;
 use ganglion_api::swarm_pool::reasons::PoolReason;
+use ganglion_api::workload_action::OnReplicaOwner;
 use ganglion_core::conditions::Stamp;
 use ganglion_core::contest;
 use ganglion_core::facts::{Identity, PodFact, ScaleFact, Uid};
@@ -181,12 +182,21 @@ pub fn replicas_to_write(
     let scaled = pool.spec.replicas.filter(|replicas| !follows(pool) && *replicas != workload.scale.replicas);
     let Some(replicas) = scaled else { return Ok(None) };
     let (kind, name) = (workload.fact.kind.as_str(), &workload.fact.name);
-    if let Some(owner) = workload.scale.owner(workload.autoscaler.as_deref()) {
+    let elsewhere = |owner: &str, choice: &str| {
         let message = format!(
             "spec.replicas of {kind} {name} belongs to {owner}: leave replicas out of the pool, which then follows the \
-             workload"
+             workload{choice}"
         );
-        return Err(PoolProblem::new(PoolReason::ReplicasOwnedElsewhere, message));
+        PoolProblem::new(PoolReason::ReplicasOwnedElsewhere, message)
+    };
+    let yields = pool.spec.on_replica_owner != Some(OnReplicaOwner::Force);
+    if let Some(owner) = workload.scale.owned_by.as_ref().filter(|_| yields) {
+        let choice = ", or set onReplicaOwner: Force in the pool if the owner ignores changes of the field";
+        return Err(elsewhere(&owner.manager, choice));
+    }
+    // An autoscaler ignores no changes.
+    if let Some(autoscaler) = &workload.autoscaler {
+        return Err(elsewhere(&format!("the autoscaler {autoscaler}"), ""));
     }
     writes.retain(|write| {
         write.workload == workload.id.uid && write.replicas == replicas && contest::is_recent(write.at, now)

@@ -242,6 +242,23 @@ fn replicas_of_others_are_left_alone() {
 }
 
 #[test]
+fn replicas_of_an_owner_that_ignores_changes_are_written_but_not_those_of_an_autoscaler() {
+    let mut observed = observed(json!({"replicas": 5, "onReplicaOwner": "Force"}));
+    let mut memory = memory(&observed);
+    let workload = observed.workload.as_mut().unwrap();
+    workload.scale.owned_by = Some(FieldOwner::server_side("flux", None));
+    assert!(matches!(next_step(&observed, &mut memory), PoolStep::Scale(5)));
+    observed.workload.as_mut().unwrap().autoscaler = Some("hpa".to_owned());
+    let problem = handover(next_step(&observed, &mut memory)).problems.remove(0);
+    assert_eq!(problem.reason, PoolReason::ReplicasOwnedElsewhere);
+    assert!(
+        problem.message.contains("the autoscaler hpa") && !problem.message.contains("Force"),
+        "{}",
+        problem.message
+    );
+}
+
+#[test]
 fn after_ten_minutes_the_replicas_are_written_again() {
     let mut observed = observed(json!({"replicas": 5}));
     let mut memory = memory(&observed);
