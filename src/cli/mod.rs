@@ -132,6 +132,11 @@ pub struct PoliciesArgs {
 pub enum Error {
     #[error(transparent)]
     Settings(#[from] settings::Error),
+    #[error(
+        "--watch-namespace: {0} is the operator's own namespace, and whoever may create pods there can run them as the \
+         operator's account; install the operator in a namespace without tenants"
+    )]
+    OwnNamespace(String),
     #[error("logging cannot be started")]
     Telemetry(#[source] Box<dyn std::error::Error + Send + Sync>),
     #[error(transparent)]
@@ -164,29 +169,44 @@ pub enum Error {
 pub async fn run(run: RunArgs) -> Result<(), Error> {
     crate::operator::telemetry::start(run.log, &run.log_filter).map_err(Error::Telemetry)?;
     let settings = run.settings.as_deref().map(Settings::load).transpose()?.unwrap_or_default();
+    let pod = pod_identity();
+    // A manifest may set the variable to the empty string.
+    let watch_namespaces = run.watch_namespaces.into_iter().filter(|name| !name.is_empty()).collect::<Vec<_>>();
+    if pod.is_some() {
+        refuse_own_namespace(run.lease_namespace.as_deref(), &watch_namespaces)?;
+    }
     let options = operator::RunOptions {
         access: run.cluster.into(),
         bind: run.bind,
         extender_bind: run.extender_bind,
         lease_namespace: run.lease_namespace,
-        // A manifest may set the variable to the empty string.
-        watch_namespaces: run.watch_namespaces.into_iter().filter(|name| !name.is_empty()).collect(),
-        identity: run.identity.unwrap_or_else(identity),
+        watch_namespaces,
+        identity: run.identity.or(pod).unwrap_or_else(host_identity),
     };
     Ok(operator::run(options, settings).await?)
 }
 
-/// Identity of the process. In a pod, its name and uid, so that a restarted container acquires its own lease at once;
-/// the previous process has certainly ended. Elsewhere, the host name and a random suffix, because several processes
-/// may run on one host.
-fn identity() -> String {
-    match (std::env::var("POD_NAME"), std::env::var("POD_UID")) {
-        (Ok(name), Ok(uid)) if !name.is_empty() && !uid.is_empty() => format!("{name}_{uid}"),
-        _ => {
-            let host = hostname::get().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-            format!("{host}_{:016x}", fastrand::u64(..))
-        }
+/// Refuses tenants in the namespace of the operator's pods. A process outside the cluster has no such namespace.
+fn refuse_own_namespace(own: Option<&str>, watched: &[String]) -> Result<(), Error> {
+    match own.filter(|own| watched.iter().any(|name| name == own)) {
+        Some(own) => Err(Error::OwnNamespace(own.to_owned())),
+        None => Ok(()),
     }
+}
+
+/// Identity of a process in a pod: the pod's name and uid, so that a restarted container acquires its own lease at
+/// once; the previous process has certainly ended.
+fn pod_identity() -> Option<String> {
+    match (std::env::var("POD_NAME"), std::env::var("POD_UID")) {
+        (Ok(name), Ok(uid)) if !name.is_empty() && !uid.is_empty() => Some(format!("{name}_{uid}")),
+        _ => None,
+    }
+}
+
+/// Identity of a process elsewhere: the host name and a random suffix, because several processes may run on one host.
+fn host_identity() -> String {
+    let host = hostname::get().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    format!("{host}_{:016x}", fastrand::u64(..))
 }
 
 /// File name and text of each CRD manifest.
@@ -278,8 +298,16 @@ mod tests {
 
     #[test]
     fn two_processes_of_one_host_have_two_identities() {
-        if std::env::var("POD_NAME").is_err() {
-            assert_ne!(identity(), identity());
+        assert_ne!(host_identity(), host_identity());
+    }
+
+    #[test]
+    fn the_operators_own_namespace_holds_no_tenants() {
+        let watched = ["shop", "ops"].map(str::to_owned);
+        for own in [None, Some("ganglion-system")] {
+            assert!(refuse_own_namespace(own, &watched).is_ok(), "{own:?}");
         }
+        let error = refuse_own_namespace(Some("ops"), &watched).unwrap_err().to_string();
+        assert!(error.contains("ops is the operator's own namespace"), "{error}");
     }
 }
