@@ -146,6 +146,73 @@ fn every_port_of_the_operator_has_known_clients() {
     assert_eq!(open_ports(&policy, &deployment).len(), 2, "a port without a rule is an oversight");
 }
 
+/// Bytes of a quantity with a binary suffix.
+fn bytes(quantity: &Value) -> u64 {
+    let text = quantity.as_str().unwrap();
+    let (number, unit) = text.split_at(text.len() - 2);
+    let unit = match unit {
+        "Mi" => 1 << 20,
+        "Gi" => 1 << 30,
+        _ => panic!("{text}"),
+    };
+    number.parse::<u64>().unwrap() * unit
+}
+
+/// Memory with 5,000 nodes and 100,000 pods, as measured by `hack/bench placement`.
+const LARGE_CLUSTER: u64 = 300 << 20;
+
+/// Sum of the maximums in the settings that bound what users can make the operator keep in memory at the same time.
+fn bounds(settings: &Value) -> u64 {
+    let at = |path: &str| settings.pointer(path).and_then(Value::as_u64).unwrap_or_else(|| panic!("no {path}"));
+    // Two requests of kube-scheduler are read at the same time.
+    let bodies = 2 * at("/placement/maxBodyBytes");
+    at("/objects/maxBytesInAll") + at("/swarmPools/maxBytesInAll") + at("/outbound/maxBytes/inFlight") + bodies
+}
+
+#[test]
+fn the_memory_limit_has_room_for_a_large_cluster_and_all_bounds() {
+    let deployment = document("kustomize/base/deployment.yaml", "Deployment", "ganglion");
+    let resources = &deployment["spec"]["template"]["spec"]["containers"][0]["resources"];
+    let mut settings = documents("config/settings.yaml").remove(0);
+    let limit = bytes(&resources["limits"]["memory"]);
+    assert!(limit >= LARGE_CLUSTER + bounds(&settings), "{} MiB", (LARGE_CLUSTER + bounds(&settings)) >> 20);
+    assert!(bytes(&resources["requests"]["memory"]) <= limit / 4, "most clusters are small");
+    settings["objects"]["maxBytesInAll"] = json!(1 << 30);
+    assert!(limit < LARGE_CLUSTER + bounds(&settings), "a raised setting needs a raised limit");
+}
+
+#[test]
+fn only_the_operators_pods_get_a_token_of_its_account() {
+    let account = document("kustomize/base/rbac.yaml", "ServiceAccount", "ganglion");
+    assert_eq!(account["automountServiceAccountToken"], json!(false));
+    let deployment = document("kustomize/base/deployment.yaml", "Deployment", "ganglion");
+    assert_eq!(deployment["spec"]["template"]["spec"]["automountServiceAccountToken"], json!(true));
+}
+
+#[test]
+fn the_operator_reaches_every_server_but_the_metadata_of_clouds() {
+    let policy = document("kustomize/base/network.yaml", "NetworkPolicy", "ganglion");
+    let mut types: Vec<_> = policy["spec"]["policyTypes"].as_array().unwrap().clone();
+    types.sort_by_key(Value::to_string);
+    assert_eq!(types, ["Egress", "Ingress"]);
+    let excepted: Vec<_> =
+        policy["spec"]["egress"][0]["to"].as_array().unwrap().iter().map(|to| &to["ipBlock"]).collect();
+    let expected = [
+        json!({"cidr": "0.0.0.0/0", "except": ["169.254.169.254/32"]}),
+        json!({"cidr": "::/0", "except": ["fd00:ec2::254/128"]}),
+    ];
+    assert_eq!(excepted, expected.iter().collect::<Vec<_>>());
+}
+
+#[test]
+fn the_operator_is_never_preempted_by_users_and_preempts_nobody() {
+    let class = document("kustomize/base/priority.yaml", "PriorityClass", "ganglion");
+    assert!(class["value"].as_i64().unwrap() > 0 && class["preemptionPolicy"] == "Never", "{class}");
+    assert_ne!(class["globalDefault"], json!(true));
+    let deployment = document("kustomize/base/deployment.yaml", "Deployment", "ganglion");
+    assert_eq!(deployment["spec"]["template"]["spec"]["priorityClassName"], "ganglion");
+}
+
 /// `hack/test` runs cargo deny with this configuration.
 #[test]
 fn dependencies_are_restricted() {

@@ -4,7 +4,7 @@
 use anyhow::{Context, Result, ensure};
 use ganglion_api::execution::ExecutionState;
 use kube::api::DynamicObject;
-use serde_json::json;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use testkit::operator::Operator;
 use testkit::plane::install::{LOOPS, token_of};
@@ -175,6 +175,32 @@ fn who_may_view_or_edit_a_namespace_may_view_or_edit_its_loops_and_actions() {
             let answer = tokio::time::timeout(testkit::TIMEOUT, answer).await;
             answer.with_context(|| format!("{role} {verb} {resource}: not {expected}"))?;
         }
+        Ok(())
+    });
+}
+
+#[test]
+fn the_operators_pods_satisfy_the_restricted_standard() {
+    story("installs-restricted", async |testbed| {
+        let objects = render(testbed, "resources: [KUSTOMIZE/base]\n").await?;
+        let find =
+            |name: &str| objects.iter().find(|object| kind(object) == name).with_context(|| format!("no {name}"));
+        let standard = find("Namespace")?.metadata.labels.clone().unwrap_or_default();
+        ensure!(standard.get("pod-security.kubernetes.io/enforce").is_some_and(|level| level == "restricted"));
+        let label = "pod-security.kubernetes.io/enforce=restricted";
+        testbed.kubectl(&["label", "namespace", &testbed.ns, label], None).await?;
+        testbed.kubectl(&["create", "serviceaccount", "ganglion"], None).await?;
+        let template = &find("Deployment")?.data["spec"]["template"];
+        let mut pod =
+            json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "operator"}, "spec": template["spec"]});
+        let create = async |pod: &Value| {
+            testbed.kubectl(&["create", "--dry-run=server", "-o=json", "-f", "-"], Some(&pod.to_string())).await
+        };
+        let created: Value = serde_json::from_str(&create(&pod).await?)?;
+        ensure!(created["spec"]["priority"] == 1_000_000, "priority: {}", created["spec"]["priority"]);
+        pod["spec"]["securityContext"]["seccompProfile"] = Value::Null;
+        let refused = create(&pod).await.err().context("the standard is not enforced")?.to_string();
+        ensure!(refused.contains("violates PodSecurity"), "{refused}");
         Ok(())
     });
 }
