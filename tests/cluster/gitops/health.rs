@@ -42,14 +42,18 @@ const KINDS: &str = "loop,mon,dec,exe,swp,ncfg,ncft,plpol";
 /// Maximum time of a failure that does not wait for a timeout; the tools have one of ten minutes.
 const EARLY: Duration = Duration::from_secs(300);
 
-/// A node whose values need no server, and a template for another one, with an expression that no tool may change.
-fn nodes() -> [Value; 2] {
+/// A node whose values need no server, one whose server has no address, and a template for a third one, with an
+/// expression that no tool may change.
+fn nodes() -> [Value; 3] {
     let api = "ganglion.dev/v1alpha1";
     let inlet = |endpoint: &str| json!({"inletTemp": {"type": "Fake", "endpoint": endpoint}});
     let selector = json!({"matchLabels": {"kubernetes.io/hostname": "node-1"}});
     [
         json!({"apiVersion": api, "kind": "NodeConfig", "metadata": {"name": "one"},
             "spec": {"nodeName": "node-0", "metricsCollector": inlet("https://bmc-0.example.com")}}),
+        json!({"apiVersion": api, "kind": "NodeConfig", "metadata": {"name": "dark"},
+            "spec": {"nodeName": "node-2", "metricsCollector":
+                {"inletTemp": {"type": "Redfish", "endpoint": "https://bmc.invalid"}}}}),
         json!({"apiVersion": api, "kind": "NodeConfigTemplate", "metadata": {"name": "rack"},
             "spec": {"nodeSelector": selector,
                 "template": {"metricsCollector": inlet("https://bmc-{{ hostname }}.example.com")}}}),
@@ -71,14 +75,18 @@ async fn action(testbed: &Testbed) -> Result<WorkloadAction> {
     Ok(testbed.api::<WorkloadAction>().get("move-minimal").await?)
 }
 
-async fn every_kind<'a, T: GitOpsTool<'a>>(testbed: &'a Testbed) -> Result<()> {
+async fn every_kind<'a, T: GitOpsTool<'a>>(testbed: &'a Testbed, mut tool: T) -> Result<()> {
     // The samples contain the operator's binding, too.
     testbed.kubectl(&["delete", "rolebinding", LOOPS], None).await?;
-    let mut tool = T::start(testbed).await?;
     let mut manifests = samples(testbed, &CORRECT)?;
     manifests.extend(nodes().map(|manifest| placed(testbed, manifest)));
     tool.deploy(&manifests).await?.healthy()?;
     // The tool has waited for the operator, not only for the API server.
+    all_ready(testbed).await?;
+    // Missing data have a condition of their own.
+    let missing = ["wait", "nodeconfig/dark", "--for=condition=DataAvailable=False", "--timeout=60s"];
+    testbed.kubectl(&missing, None).await?;
+    tool.resync().await?.healthy()?;
     all_ready(testbed).await?;
     let rendered = testbed.api::<NodeConfig>().get("rack-node-1").await?.spec.metrics_collector;
     let endpoint = rendered.and_then(|collector| collector.inlet_temp?.endpoint);
@@ -107,17 +115,26 @@ fn on_own_plane(name: &str, body: impl AsyncFnOnce(&Testbed) -> Result<()>) {
 
 #[test]
 fn helm_installs_every_kind() {
-    on_own_plane("health-helm", async |testbed| every_kind::<Helm>(testbed).await);
+    on_own_plane("health-helm", async |testbed| every_kind(testbed, Helm::start(testbed).await?).await);
 }
 
 #[test]
 fn flux_finds_every_kind_ready() {
-    on_own_plane("health-flux", async |testbed| every_kind::<Flux>(testbed).await);
+    on_own_plane("health-flux", async |testbed| every_kind(testbed, Flux::start(testbed).await?).await);
 }
 
 #[test]
 fn argo_cd_finds_every_kind_healthy() {
-    on_own_plane("health-argo", async |testbed| every_kind::<ArgoCd>(testbed).await);
+    on_own_plane("health-argo", async |testbed| every_kind(testbed, ArgoCd::start(testbed).await?).await);
+}
+
+#[test]
+fn argo_cd_with_server_side_apply_finds_every_kind_healthy() {
+    on_own_plane("health-argo-ssa", async |testbed| {
+        let argo_cd = ArgoCd::start(testbed).await?;
+        argo_cd.configure(json!({"syncPolicy": {"syncOptions": ["ServerSideApply=true"]}})).await?;
+        every_kind(testbed, argo_cd).await
+    });
 }
 
 /// A loop that the API server accepts although it cannot work, and the same loop once it is corrected. `word`: how the

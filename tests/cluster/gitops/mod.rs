@@ -1,5 +1,6 @@
 //! Helm, Flux and Argo CD beside the operator, as real programs. `hack/test gitops` builds them and runs these stories.
 
+mod actions;
 mod approvals;
 mod children;
 mod health;

@@ -4,12 +4,15 @@
 use anyhow::{Result, ensure};
 use ganglion_api::execution::Execution;
 use serde_json::{Value, json};
+use testkit::action::{create_on, deployment, with};
 use testkit::gitops::GitOpsTool;
 use testkit::gitops::argo_cd::ArgoCd;
 use testkit::gitops::flux::Flux;
 use testkit::gitops::helm::Helm;
+use testkit::kstatus;
 use testkit::testbed::Testbed;
 use testkit::testbed::loops::{SCALES, account, loop_story, make, on, push, ready, replicas, travelled, until};
+use testkit::testbed::pools::{self, is, patch, pool, pool_story};
 use testkit::testbed::workload::settled;
 use testkit::verdict::Story;
 
@@ -194,9 +197,65 @@ async fn ignored<'a, T: GitOpsTool<'a>>(testbed: &'a Testbed, mut tool: T) -> Re
 fn flux_that_ignores_replicas_works_beside_a_loop() {
     loop_story("ignored-flux", async |testbed| {
         let flux = Flux::start(testbed).await?;
-        flux.configure(json!({"ignore": [{"paths": ["/spec/replicas"], "target": {"kind": "Deployment"}}]})).await?;
+        flux.configure(ignoring_flux()).await?;
         ignored(testbed, flux).await
     });
+}
+
+/// The tool ignores the replicas; an action adds one, and a pool sets their number.
+async fn ignored_by_actions_and_pools<'a, T: GitOpsTool<'a>>(testbed: &'a Testbed, mut tool: T) -> Result<()> {
+    tool.deploy(&[web(testbed, Some(REPLICAS))?]).await?.healthy()?;
+    settled(testbed, "web", REPLICAS).await?;
+    let tale = Story::begin(&testbed.eye, "web");
+    testbed.act("careful", create_on("web", "node-0")).await?;
+    let refused = testbed.ends("careful", ("False", "ReplicasOwnedElsewhere")).await?;
+    ensure!(kstatus::message(&refused).contains(T::MANAGER), "{}", kstatus::message(&refused));
+    testbed.act("more", with(create_on("web", "node-0"), json!({"onReplicaOwner": "Force"}))).await?;
+    testbed.ends("more", ("True", "Succeeded")).await?;
+    settled(testbed, "web", REPLICAS + 1).await?;
+    tool.resync().await?.healthy()?;
+
+    let jobs: Vec<Value> = (0..5).map(|job| json!({"name": format!("job-{job}")})).collect();
+    let spec = json!({
+        "workload": deployment("web"), "replicas": REPLICAS + 2, "jobs": {"inline": jobs},
+        "output": {"configMap": "web-jobs"}, "refresh": {"policy": "None"}, "handover": {"policy": "Immediate"},
+    });
+    pool(testbed, "web", spec).await?;
+    let message = pools::message(&is(testbed, "web", "False", "ReplicasOwnedElsewhere").await?);
+    ensure!(message.contains(T::MANAGER) && message.contains("onReplicaOwner: Force"), "{message}");
+    patch(testbed, "web", json!({"onReplicaOwner": "Force"})).await?;
+    settled(testbed, "web", REPLICAS + 2).await?;
+    tool.resync().await?.healthy()?;
+    let mut changed = web(testbed, Some(REPLICAS))?;
+    changed["metadata"]["annotations"] = json!({"example.com/revision": "2"});
+    tool.deploy(&[changed]).await?.healthy()?;
+    settled(testbed, "web", REPLICAS + 2).await?;
+    let verdict = tale.verdict(&testbed.eye);
+    ensure!(verdict.died.is_empty() && verdict.replicas == [3, 4, 5], "{verdict:?}");
+    tool.remove().await
+}
+
+#[test]
+fn flux_that_ignores_replicas_works_beside_actions_and_pools() {
+    pool_story("ignored-more-flux", async |testbed| {
+        let flux = Flux::start(testbed).await?;
+        flux.configure(ignoring_flux()).await?;
+        ignored_by_actions_and_pools(testbed, flux).await
+    });
+}
+
+#[test]
+fn argo_cd_that_ignores_replicas_works_beside_actions_and_pools() {
+    pool_story("ignored-more-argo", async |testbed| {
+        let argo_cd = ArgoCd::start(testbed).await?;
+        argo_cd.configure(ignoring(&[])).await?;
+        ignored_by_actions_and_pools(testbed, argo_cd).await
+    });
+}
+
+/// Spec of a Kustomization that ignores the replicas of Deployments.
+fn ignoring_flux() -> Value {
+    json!({"ignore": [{"paths": ["/spec/replicas"], "target": {"kind": "Deployment"}}]})
 }
 
 /// Sync options and ignored differences of the usual setup for autoscaled workloads with Argo CD.

@@ -91,7 +91,9 @@ fn write_manifests(folder: &Path, manifests: &[Value], edit: impl Fn(String) -> 
     fs::create_dir_all(folder)?;
     for manifest in manifests {
         let kind = manifest["kind"].as_str().context("a manifest without a kind")?;
-        let name = manifest["metadata"]["name"].as_str().context("a manifest without a name")?;
+        let metadata = &manifest["metadata"];
+        let name = metadata["name"].as_str().or(metadata["generateName"].as_str());
+        let name = name.context("a manifest without a name")?;
         let file = format!("{kind}-{name}.yaml").to_lowercase();
         fs::write(folder.join(file), edit(manifest.to_string()))?;
     }
