@@ -12,7 +12,7 @@ use testkit::gitops::helm::Helm;
 use testkit::kstatus;
 use testkit::testbed::Testbed;
 use testkit::testbed::loops::{SCALES, account, loop_story, make, on, push, ready, replicas, travelled, until};
-use testkit::testbed::pools::{self, is, patch, pool, pool_story};
+use testkit::testbed::pools::{self, is, pool, pool_story};
 use testkit::testbed::workload::settled;
 use testkit::verdict::Story;
 
@@ -210,20 +210,22 @@ async fn ignored_by_actions_and_pools<'a, T: GitOpsTool<'a>>(testbed: &'a Testbe
     testbed.act("careful", create_on("web", "node-0")).await?;
     let refused = testbed.ends("careful", ("False", "ReplicasOwnedElsewhere")).await?;
     ensure!(kstatus::message(&refused).contains(T::MANAGER), "{}", kstatus::message(&refused));
+    let jobs: Vec<Value> = (0..5).map(|job| json!({"name": format!("job-{job}")})).collect();
+    let mut spec = json!({
+        "workload": deployment("web"), "replicas": REPLICAS + 2, "jobs": {"inline": jobs},
+        "output": {"configMap": "web-jobs"}, "refresh": {"policy": "None"}, "handover": {"policy": "Immediate"},
+    });
+    pool(testbed, "careful", spec.clone()).await?;
+    let message = pools::message(&is(testbed, "careful", "False", "ReplicasOwnedElsewhere").await?);
+    ensure!(message.contains(T::MANAGER) && message.contains("onReplicaOwner: Force"), "{message}");
+    testbed.kubectl(&["delete", "swp", "careful"], None).await?;
+
     testbed.act("more", with(create_on("web", "node-0"), json!({"onReplicaOwner": "Force"}))).await?;
     testbed.ends("more", ("True", "Succeeded")).await?;
     settled(testbed, "web", REPLICAS + 1).await?;
     tool.resync().await?.healthy()?;
-
-    let jobs: Vec<Value> = (0..5).map(|job| json!({"name": format!("job-{job}")})).collect();
-    let spec = json!({
-        "workload": deployment("web"), "replicas": REPLICAS + 2, "jobs": {"inline": jobs},
-        "output": {"configMap": "web-jobs"}, "refresh": {"policy": "None"}, "handover": {"policy": "Immediate"},
-    });
+    spec["onReplicaOwner"] = json!("Force");
     pool(testbed, "web", spec).await?;
-    let message = pools::message(&is(testbed, "web", "False", "ReplicasOwnedElsewhere").await?);
-    ensure!(message.contains(T::MANAGER) && message.contains("onReplicaOwner: Force"), "{message}");
-    patch(testbed, "web", json!({"onReplicaOwner": "Force"})).await?;
     settled(testbed, "web", REPLICAS + 2).await?;
     tool.resync().await?.healthy()?;
     let mut changed = web(testbed, Some(REPLICAS))?;
