@@ -46,7 +46,7 @@ use ganglion_runtime::lease::{Elector, KubeLeases, LeaseLost, Timings};
 use ganglion_runtime::metrics::Metrics;
 use ganglion_runtime::store::Store;
 use ganglion_runtime::tasks;
-use ganglion_runtime::watch::{Feeds, Readiness, WatchOptions};
+use ganglion_runtime::watch::{Feeds, Readiness, Relist, WatchOptions};
 use term::Term;
 
 /// Access to the cluster.
@@ -147,7 +147,7 @@ pub async fn run(options: RunOptions, settings: Settings) -> Result<(), Error> {
     info!(identity = options.identity, address = %options.bind, version = env!("CARGO_PKG_VERSION"), "started");
 
     let mut elector = elector(&client, &settings, &options, &namespace);
-    let ready = feeds.ready();
+    let (ready, relist) = (feeds.ready(), feeds.relist());
     let identity = options.identity;
     let certificate = keeper.filter(|_| options.extender_bind.is_some());
     let parts = OperatorParts {
@@ -160,6 +160,7 @@ pub async fn run(options: RunOptions, settings: Settings) -> Result<(), Error> {
         metrics,
         store,
         ready,
+        relist,
         stop,
         identity,
     };
@@ -207,6 +208,7 @@ struct OperatorParts {
     metrics: Metrics,
     store: Store,
     ready: Readiness,
+    relist: Relist,
     stop: CancellationToken,
     identity: String,
 }
@@ -214,6 +216,9 @@ struct OperatorParts {
 impl OperatorParts {
     /// Waits for the caches and the lease, then runs the controllers until they have stopped and drained, or until the
     /// lease is lost.
+    ///
+    /// After another replica, the caches are filled again first. The watches of a standby may lag behind what the former
+    /// leader has done, and an object that it created and deleted would be created a second time.
     async fn lead(&self, elector: &mut Elector<KubeLeases>) -> Result<(), Error> {
         tokio::select! {
             biased;
@@ -223,6 +228,15 @@ impl OperatorParts {
                 info!("caches filled");
                 elector.acquire().await;
             } => {}
+        }
+        if elector.follows_another() {
+            let relisted = self.relist.all();
+            tokio::select! {
+                biased;
+                () = self.stop.cancelled() => return Ok(()),
+                lost = elector.hold() => return Err(Error::Lease(lost)),
+                () = relisted.ready() => info!("caches filled again after another replica"),
+            }
         }
         self.metrics.leader.set(1);
         let leader = CancellationToken::new();

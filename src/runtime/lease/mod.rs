@@ -79,6 +79,8 @@ pub struct Elector<L> {
     observed: Option<ObservedLease>,
     /// Time at which the last successful renewal was sent.
     renewed: Option<Instant>,
+    /// Another replica may have acted since this one was created.
+    follows_another: bool,
 }
 
 /// Result of one attempt.
@@ -94,7 +96,8 @@ impl<L: Leases> Elector<L> {
     pub fn new(leases: L, timings: Timings, identity: String, namespace: &str, name: &str) -> Self {
         let name =
             ObjectMeta { namespace: Some(namespace.to_owned()), name: Some(name.to_owned()), ..ObjectMeta::default() };
-        Self { leases, timings, identity, name, annotation: None, observed: None, renewed: None }
+        let (annotation, observed, renewed, follows_another) = (None, None, None, false);
+        Self { leases, timings, identity, name, annotation, observed, renewed, follows_another }
     }
 
     /// The same candidate, which sets this annotation of the lease, or removes it if there is no value.
@@ -120,6 +123,11 @@ impl<L: Leases> Elector<L> {
             // Up to a fifth longer, so that candidates do not stay synchronized.
             sleep(self.timings.retry.mul_f64(1.0 + 0.2 * fastrand::f64())).await;
         }
+    }
+
+    /// Whether another replica may have acted since this one was created: it held the lease, or has released it.
+    pub fn follows_another(&self) -> bool {
+        self.follows_another
     }
 
     /// Renews the lease; returns when it is lost. Cancel-safe, so that the caller can release the lease.
@@ -234,6 +242,7 @@ impl<L: Leases> Elector<L> {
 
     /// Records the lease. Its age restarts only if it changed.
     fn observe(&mut self, lease: &Lease) {
+        self.follows_another |= holder(lease) != Some(self.identity.as_str());
         let version = |lease: &Lease| lease.metadata.resource_version.clone();
         if self.observed.as_ref().is_none_or(|observed| version(&observed.lease) != version(lease)) {
             self.observed = Some(ObservedLease { lease: lease.clone(), since: Instant::now() });

@@ -132,6 +132,26 @@ async fn loses(elector: &mut Elector<Fake>, seconds: u64) -> Option<LeaseLost> {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_candidate_knows_whether_another_one_may_have_acted_since_it_was_created() {
+    let fake = Fake::new();
+    let (mut one, mut two) = (candidate(&fake, "one"), candidate(&fake, "two"));
+    assert!(acquires(&mut one, 1).await);
+    assert!(!one.follows_another(), "the lease is new");
+    assert!(acquires(&mut two, 60).await);
+    assert!(two.follows_another(), "the other one's lease has expired");
+    let mut three = candidate(&fake, "three");
+    assert!(acquires(&mut three, 60).await);
+    assert!(three.follows_another(), "another candidate held the lease");
+    three.release().await;
+    let mut four = candidate(&fake, "four");
+    assert!(acquires(&mut four, 1).await);
+    assert!(four.follows_another(), "another candidate released the lease");
+    let mut again = candidate(&fake, "four");
+    assert!(acquires(&mut again, 1).await);
+    assert!(!again.follows_another(), "its own former process held the lease");
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_first_gets_it_and_the_second_does_not_while_it_is_renewed() {
     let fake = Fake::new();
     let (mut one, mut two) = (candidate(&fake, "one"), candidate(&fake, "two"));

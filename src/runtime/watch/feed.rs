@@ -15,7 +15,7 @@ use kube::api::GetParams;
 use kube::core::Request;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Resource};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, warn};
 
@@ -76,12 +76,18 @@ pub struct Feed<K, F> {
     list_complete: Arc<Notify>,
     /// Whether the operator may not list and watch the objects.
     refused: Arc<AtomicBool>,
+    /// Requests to list the objects again.
+    relists: Option<mpsc::UnboundedReceiver<Awaited>>,
+    /// Requests that the next complete list answers.
+    relisting: Vec<Awaited>,
 }
 
 /// Reason why a watcher is replaced.
 enum Replaced {
     /// The watcher cannot recover.
     Broken,
+    /// The objects must be listed again.
+    Relisted,
     /// The API server does not serve the kind (404), or RBAC does not allow the operator to list or watch it (403).
     Unavailable(u16),
 }
@@ -111,6 +117,8 @@ impl<K: Watched, F: Fact + From<K>> Feed<K, F> {
             list: None,
             list_complete,
             refused: Arc::default(),
+            relists: None,
+            relisting: Vec::new(),
         }
     }
 
@@ -122,6 +130,11 @@ impl<K: Watched, F: Fact + From<K>> Feed<K, F> {
     /// Stores in `refused` whether RBAC denies the watch.
     pub fn reporting_refusal(self, refused: Arc<AtomicBool>) -> Self {
         Self { refused, ..self }
+    }
+
+    /// Lists the objects again on each of these requests, and answers it once the store contains the new list.
+    pub fn relisted_by(self, relists: mpsc::UnboundedReceiver<Awaited>) -> Self {
+        Self { relists: Some(relists), ..self }
     }
 
     /// Watches until it is dropped.
@@ -150,6 +163,8 @@ impl<K: Watched, F: Fact + From<K>> Feed<K, F> {
             let Replaced::Unavailable(code) = self.follow().await else { continue };
             let since = *self.unavailable.get_or_insert_with(Instant::now);
             if self.listed && since.elapsed() < ABSENT_AFTER {
+                // There is no newer list; the view of a kind that cannot be read must not keep others waiting.
+                self.relisted();
                 self.back_off().await;
                 continue;
             }
@@ -167,7 +182,11 @@ impl<K: Watched, F: Fact + From<K>> Feed<K, F> {
                 reported = true;
                 warn!(kind = F::KIND, "kind is not watched: the operator may not list and watch it");
             }
-            sleep(LOOK.mul_f64(1.0 + 0.2 * fastrand::f64())).await;
+            let pause = LOOK.mul_f64(1.0 + 0.2 * fastrand::f64());
+            tokio::select! {
+                () = sleep(pause) => {}
+                relist = requested(&mut self.relists) => self.relisting.push(relist),
+            }
         }
     }
 
@@ -179,9 +198,20 @@ impl<K: Watched, F: Fact + From<K>> Feed<K, F> {
         self.list = None;
         loop {
             // After the list, the watcher itself abandons a silent connection.
-            let next = match self.list {
-                Some(_) => timeout(self.timeout, events.next()).await,
-                None => Ok(events.next().await),
+            let limit = self.list.as_ref().map(|_| self.timeout);
+            let next = async {
+                match limit {
+                    Some(limit) => timeout(limit, events.next()).await,
+                    None => Ok(events.next().await),
+                }
+            };
+            let next = tokio::select! {
+                biased;
+                relist = requested(&mut self.relists) => {
+                    self.relisting.push(relist);
+                    return Replaced::Relisted;
+                }
+                next = next => next,
             };
             match next {
                 Ok(Some(Ok(event))) => self.handle(event),
@@ -245,6 +275,14 @@ impl<K: Watched, F: Fact + From<K>> Feed<K, F> {
         if self.awaited.ready() {
             debug!(kind = F::KIND, namespace = self.namespace, "cache filled");
         }
+        self.relisted();
+    }
+
+    /// Answers the requests to list the objects again.
+    fn relisted(&mut self) {
+        for mut relist in self.relisting.drain(..) {
+            relist.ready();
+        }
     }
 
     /// Looks up unconfirmed objects after each list, and objects that were not stored for want of room. Runs in the
@@ -299,6 +337,19 @@ impl<K: Watched, F: Fact + From<K>> Feed<K, F> {
         let longest = BACKOFF.0.saturating_mul(2_u32.saturating_pow(self.failures.min(16))).min(BACKOFF.1);
         self.failures = self.failures.saturating_add(1);
         sleep(longest.mul_f64(0.5 + 0.5 * fastrand::f64())).await;
+    }
+}
+
+/// Returns when the objects must be listed again.
+async fn requested(relists: &mut Option<mpsc::UnboundedReceiver<Awaited>>) -> Awaited {
+    let request = match relists {
+        Some(relists) => relists.recv().await,
+        None => None,
+    };
+    match request {
+        Some(request) => request,
+        // Nobody can request it any more.
+        None => std::future::pending().await,
     }
 }
 

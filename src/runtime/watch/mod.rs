@@ -3,6 +3,10 @@
 //!
 //! Owns the backoff and the time limits of each watch, the removal of objects missing in a complete list, and
 //! readiness. `caches` lists the kinds.
+//!
+//! **Lists are consistent reads**: they have no resourceVersion, so that an API server whose watch cache lags does not
+//! answer from it. What a watch delivers may lag all the same. A replica that takes over from another one therefore
+//! lists all kinds again ([`Relist`]) before it acts.
 
 mod feed;
 pub mod namespaces;
@@ -15,6 +19,7 @@ use std::time::Duration;
 use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
+use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
@@ -50,6 +55,25 @@ pub struct Feeds {
     metrics: Metrics,
     stop: CancellationToken,
     tasks: JoinSet<()>,
+    relist: Relist,
+}
+
+/// Lists all kinds again on request. Watches that were added later are not concerned; cheap to clone.
+#[derive(Clone, Default)]
+pub struct Relist(Vec<mpsc::UnboundedSender<Awaited>>);
+
+impl Relist {
+    /// Lists all kinds again. The returned readiness is complete once the store contains lists that were requested after
+    /// this call: it then knows every write that was answered before. A kind that the API server does not serve, or
+    /// does not allow the operator to read, counts as listed.
+    pub fn all(&self) -> Readiness {
+        let all = Readiness::default();
+        for watch in &self.0 {
+            // A watch that has ended also ends the process.
+            let _ = watch.send(all.expect_one());
+        }
+        all
+    }
 }
 
 impl Feeds {
@@ -61,8 +85,14 @@ impl Feeds {
         metrics: Metrics,
         stop: CancellationToken,
     ) -> Self {
-        let (client, pace) = (client.clone(), Pace::default());
-        Self { client, pace, options, store, ready: Readiness::default(), metrics, stop, tasks: JoinSet::new() }
+        let (client, pace, ready) = (client.clone(), Pace::default(), Readiness::default());
+        let (tasks, relist) = (JoinSet::new(), Relist::default());
+        Self { client, pace, options, store, ready, metrics, stop, tasks, relist }
+    }
+
+    /// Lists all kinds that are watched so far again, on request.
+    pub fn relist(&self) -> Relist {
+        self.relist.clone()
     }
 
     /// Readiness of all watches.
@@ -137,9 +167,12 @@ impl Feeds {
         self.options.namespaces.iter().map(one).collect()
     }
 
-    fn feed<K: Watched, F: Fact + From<K>>(&self, api: Api<Guard<K>>, namespace: Option<String>) -> Feed<K, F> {
+    fn feed<K: Watched, F: Fact + From<K>>(&mut self, api: Api<Guard<K>>, namespace: Option<String>) -> Feed<K, F> {
         let (store, metrics) = (self.store.clone(), self.metrics.clone());
-        Feed::new(api, namespace, self.options.timeout, store, metrics, self.ready.expect_one())
+        let (sender, receiver) = mpsc::unbounded_channel();
+        self.relist.0.push(sender);
+        let feed = Feed::new(api, namespace, self.options.timeout, store, metrics, self.ready.expect_one());
+        feed.relisted_by(receiver)
     }
 
     fn spawn(&mut self, feed: impl Future<Output = ()> + Send + 'static) {

@@ -482,6 +482,73 @@ async fn with_namespaces_each_is_watched_and_a_list_of_one_leaves_the_other_alon
     assert!(running.store.read(|world| knows(world, "a", "one") && knows(world, "b", "two")));
 }
 
+/// The watches of a standby may lag behind what the former leader has done.
+#[tokio::test(start_paused = true)]
+async fn all_kinds_are_listed_again_on_request_by_consistent_reads() {
+    let server = Server::default();
+    server.lists(PODS, vec![vec![pod("one", 3)]], 9);
+    let running = start(server, &[]);
+    running.settled().await;
+    running.server.lists(PODS, vec![vec![pod("two", 12)]], 12);
+    let relisted = running.feeds.relist().all();
+    assert!(!relisted.is_ready());
+    relisted.ready().await;
+    let names = |world: &World| world.all::<PodFact>().map(|pod| pod.id.key.name.clone()).collect::<Vec<_>>();
+    assert_eq!(running.store.read(names), ["two"]);
+    assert!(running.is_ready(), "it serves meanwhile");
+    after(2.0).await;
+    for path in [PODS, ACTIONS, "/api/v1/nodes", SCALED] {
+        let asked = running.server.asked(path);
+        let lists: Vec<_> = asked.iter().filter(|uri| uri.contains("limit=")).collect();
+        assert_eq!(lists.len(), 2, "{asked:?}");
+        // An API server may answer a list with a resourceVersion from a cache that lags.
+        assert!(lists.iter().all(|uri| !uri.contains("resourceVersion")), "{asked:?}");
+        assert!(asked.last().is_some_and(|uri| uri.contains("watch=true")), "{asked:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_was_requested_before_does_not_count() {
+    let server = Server::default();
+    server.lists(PODS, vec![vec![pod("one", 3)]], 9);
+    let running = start(server, &[]);
+    running.settled().await;
+    let relist = running.feeds.relist();
+    running.server.lists(PODS, vec![vec![pod("two", 12)]], 12);
+    let first = relist.all();
+    first.ready().await;
+    running.server.lists(PODS, vec![vec![pod("three", 15)]], 15);
+    let (second, third) = (relist.all(), relist.all());
+    second.ready().await;
+    third.ready().await;
+    let knows = |world: &World| world.pod(&Key::new("a", "three")).is_some();
+    assert!(running.store.read(knows));
+}
+
+/// The pause between two looks at a missing kind, or its backoff, does not delay a replica that takes over.
+#[rstest::rstest]
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_is_not_served_does_not_delay_the_lists(#[values(404, 403)] code: u16) {
+    let server = Server::default();
+    server.fails(SCALED, &[code; 200]);
+    let running = start(server, &[]);
+    running.settled().await;
+    after(100.0).await;
+    let relisted = running.feeds.relist().all();
+    tokio::time::timeout(Duration::from_secs(1), relisted.ready()).await.expect("the lists");
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_the_api_server_fails_a_request_to_list_waits() {
+    let running = start(Server::default(), &[]);
+    running.settled().await;
+    running.server.fails(ACTIONS, &[503; 3]);
+    let relisted = running.feeds.relist().all();
+    after(0.05).await;
+    assert!(!relisted.is_ready());
+    tokio::time::timeout(Duration::from_secs(30), relisted.ready()).await.expect("the lists");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_panics_is_noticed() {
     let mut running = start(Server::default(), &[]);
