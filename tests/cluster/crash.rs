@@ -19,11 +19,11 @@ use crate::scenes::Scene;
 
 const DONE: (&str, &str) = ("True", "Succeeded");
 /// Every action takes at least this number of writes.
-const LEAST_WRITES: usize = 9;
+pub const LEAST_WRITES: usize = 9;
 const BOTH: [HoldPoint; 2] = [HoldPoint::Before, HoldPoint::After];
 
 /// Maximum time between the end of an action and its last writes.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+pub const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// Waits until the write is held, or until the action has ended without it and this time has passed since.
 pub async fn reached(testbed: &Testbed, held: &mut Held, name: &str, late: Duration) -> Result<Option<Write>> {
@@ -47,7 +47,7 @@ pub async fn kill_at(testbed: &Testbed, held: Held) -> Result<()> {
 }
 
 /// Number of writes of the undisturbed action.
-fn clean_run(verb: Verb) -> usize {
+pub fn clean_run(verb: Verb) -> usize {
     let mut count = 0;
     story(&format!("{}-clean", verb.name()), async |testbed| {
         let act = Act::prepare(testbed, verb, "web").await?;

@@ -8,6 +8,7 @@ mod acts;
 mod admission;
 mod alike;
 mod applications;
+mod availability;
 mod bystanders;
 mod checks;
 mod choices;

@@ -227,6 +227,12 @@ impl RefusingPolicy {
         Ok(Self { url: format!("https://127.0.0.1:{port}"), authority: authority.0, name: name.to_owned() })
     }
 
+    /// The same policy, asked at another replica.
+    pub fn at(&self, port: u16) -> Self {
+        let (authority, name) = (self.authority.clone(), self.name.clone());
+        Self { url: format!("https://127.0.0.1:{port}"), authority, name }
+    }
+
     fn client(&self, from: IpAddr) -> Result<reqwest::ClientBuilder> {
         let authority = reqwest::Certificate::from_pem(&self.authority)?;
         let builder = reqwest::Client::builder().tls_certs_only([authority]).local_address(from);

@@ -12,7 +12,8 @@ pub enum Kstatus {
     Terminating,
 }
 
-fn condition<'a>(action: &'a WorkloadAction, kind: &str) -> Option<&'a Condition> {
+/// Condition of this type.
+pub fn condition<'a>(action: &'a WorkloadAction, kind: &str) -> Option<&'a Condition> {
     action.status.as_ref()?.conditions.iter().find(|one| one.type_ == kind)
 }
 

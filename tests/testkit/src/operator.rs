@@ -75,6 +75,11 @@ impl Operator {
         self.arguments.extend(more.iter().map(|text| (*text).to_owned()));
     }
 
+    /// Runs this build of `ganglion` from the next start on.
+    pub fn run_program(&mut self, program: &Path) {
+        self.program = Some(program.to_owned());
+    }
+
     /// Lets the process outlive this one from the next start on; a later command finds it by its pid file.
     pub fn keep(&mut self) {
         self.keep = true;
@@ -152,15 +157,30 @@ impl Operator {
     pub async fn stop(mut self) -> Result<()> {
         self.keep = false;
         let Some(child) = &self.child else { return Ok(()) };
-        let _ = Command::new("kill").args(["-TERM", &child.id().to_string()]).status();
-        let deadline = Instant::now() + FAREWELL;
-        while self.ended()?.is_none() && Instant::now() < deadline {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        let _ = process::signal(child, "-TERM");
+        let _ = self.end().await?;
         Ok(())
     }
 
-    fn pid(&self) -> Result<u32> {
+    /// Sends a signal, such as `-STOP`.
+    pub fn signal(&self, signal: &str) -> Result<()> {
+        process::signal(self.child.as_ref().context("the operator is not running")?, signal)
+    }
+
+    /// Waits until the process has ended by itself, or after a signal. None if it does not end in time.
+    pub async fn end(&mut self) -> Result<Option<ExitStatus>> {
+        let deadline = Instant::now() + FAREWELL;
+        while self.child.is_some() && Instant::now() < deadline {
+            if let Some(status) = self.ended()? {
+                return Ok(Some(status));
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        Ok(None)
+    }
+
+    /// Identifier of its process.
+    pub fn pid(&self) -> Result<u32> {
         Ok(self.child.as_ref().context("the operator is not running")?.id())
     }
 

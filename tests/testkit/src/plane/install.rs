@@ -4,6 +4,7 @@
 //! tested as well. The demo and the benches ([`Installed`]) omit the Deployment, because the operator runs as a local
 //! process. They leave existing objects of the cluster unchanged, and delete only what they created.
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -42,10 +43,15 @@ const KINDS: [&str; 8] = [
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Installs the operator as a user does, with all of kustomize/base.
-pub async fn apply(cluster: &Cluster) -> Result<()> {
-    let base = root().join("kustomize/base").display().to_string();
-    cluster.kubectl(&["apply", "--server-side", "-k", &base], None).await?;
+/// Manifests of this version: the directory kustomize/base.
+pub fn base() -> PathBuf {
+    root().join("kustomize/base")
+}
+
+/// Installs the operator as a user does, with all of `kustomize/base` of this or another version. Installed already, it
+/// is upgraded or downgraded.
+pub async fn apply(cluster: &Cluster, base: &Path) -> Result<()> {
+    cluster.kubectl(&["apply", "--server-side", "-k", &base.display().to_string()], None).await?;
     cluster.established("--all").await
 }
 
@@ -67,8 +73,7 @@ impl Installed {
             let established = await_condition(all, &name, conditions::is_crd_established());
             tokio::time::timeout(TIMEOUT, established).await.with_context(|| format!("CRD {name} is not served"))??;
         }
-        let base = root().join("kustomize/base");
-        let rendered = cluster.kubectl(&["kustomize", &base.display().to_string()], None).await?;
+        let rendered = cluster.kubectl(&["kustomize", &base().display().to_string()], None).await?;
         let objects: Vec<DynamicObject> = serde_saphyr::from_multiple(&rendered)?;
         for kind in KINDS {
             for object in objects.iter().filter(|object| kind_of(object) == kind) {

@@ -40,6 +40,8 @@ pub struct Plane {
     pub cluster: Cluster,
     /// Token of the operator's service account.
     pub token: String,
+    /// Log of the operator's requests.
+    pub audit: Audit,
 }
 
 impl Plane {
@@ -48,9 +50,10 @@ impl Plane {
         let start = || async {
             let started = if is_kept() {
                 let home = root().join("target/story/plane");
-                Self::start_at(&home, Wanted { name: "story", nodes: NODES, keep: true, ..Wanted::default() }).await
+                let wanted = Wanted { name: "story", nodes: NODES, keep: true, ..Wanted::default() };
+                Self::start_at(&home, wanted, &install::base()).await
             } else {
-                Self::start(&format!("test-{}", std::process::id()), NODES).await
+                Self::start(&format!("test-{}", std::process::id()), NODES, &install::base()).await
             };
             started.map(Arc::new).map_err(|error| format!("{error:#}"))
         };
@@ -59,27 +62,32 @@ impl Plane {
 
     /// Starts a plane for one test; it stops when the guard is dropped.
     pub async fn own(name: &str, nodes: usize) -> Result<OwnPlane> {
+        Self::own_with(name, nodes, &install::base()).await
+    }
+
+    /// The same with the manifests of another version: a directory `kustomize/base`.
+    pub async fn own_with(name: &str, nodes: usize, base: &Path) -> Result<OwnPlane> {
         let turn = OWN_PLANES.acquire().await?;
         let name = format!("test-{}-{name}", std::process::id());
-        let plane = Arc::new(Self::start(&name, nodes).await?);
+        let plane = Arc::new(Self::start(&name, nodes, base).await?);
         // Dropping the guard releases the permit.
         turn.forget();
         Ok(OwnPlane(plane))
     }
 
-    async fn start(name: &str, nodes: usize) -> Result<Self> {
-        Self::start_at(&audit::kept().join(name), Wanted { name, nodes, quiet: true, ..Wanted::default() }).await
+    async fn start(name: &str, nodes: usize, base: &Path) -> Result<Self> {
+        Self::start_at(&audit::kept().join(name), Wanted { name, nodes, quiet: true, ..Wanted::default() }, base).await
     }
 
     /// Starts a plane with its audit log in this directory. A plane that runs already is used as it is.
-    async fn start_at(home: &Path, wanted: Wanted<'_>) -> Result<Self> {
+    async fn start_at(home: &Path, wanted: Wanted<'_>, base: &Path) -> Result<Self> {
         std::fs::create_dir_all(home)?;
         let audit = Audit::prepare(home, false)?;
         let wanted = Wanted { more: audit.options(), ..wanted };
         let cluster = Cluster::start(&wanted).await?;
-        install::apply(&cluster).await?;
+        install::apply(&cluster, base).await?;
         let token = install::token(&cluster.client).await?;
-        Ok(Self { cluster, token })
+        Ok(Self { cluster, token, audit })
     }
 
     /// Address and authority, without credentials.

@@ -1,17 +1,19 @@
 //! A proxy between the operator and the API server: plain HTTP towards the operator, TLS towards the server.
 //!
 //! It records every mutating request. It can hold a request just before it reaches the server or just before its answer
-//! reaches the operator ([`gate`]), answer instead of the server ([`storm`]), and cut or delay watches ([`streams`]).
-//! It passes all other requests and answers on unchanged.
+//! reaches the operator ([`gate`]), answer instead of the server ([`storm`]), cut or delay watches ([`streams`]), and
+//! cut the network ([`link`]). It passes all other requests and answers on unchanged.
 
 pub mod gate;
+pub mod link;
 pub mod storm;
 pub mod streams;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use axum::Router;
 use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{Request, State};
@@ -22,8 +24,10 @@ use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
+use crate::TIMEOUT;
 use crate::plane::Plane;
 use gate::{Gate, Go, Held, HoldPoint};
+use link::NetworkLink;
 use storm::{Fault, Storm};
 use streams::Streams;
 
@@ -84,6 +88,7 @@ struct ProxyState {
     gates: Mutex<Vec<Gate>>,
     storm: Mutex<Option<Storm>>,
     streams: Streams,
+    link: Arc<NetworkLink>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -96,12 +101,14 @@ impl Proxy {
         // Clients of the proxy send their own credentials.
         let mut config = plane.anonymous();
         config.default_retry = false;
+        let link = Arc::<NetworkLink>::default();
         let shared = Arc::new(ProxyState {
             upstream: Client::try_from(config)?,
             writes: Mutex::default(),
             gates: Mutex::default(),
             storm: Mutex::default(),
-            streams: Streams::default(),
+            streams: Streams::new(Arc::clone(&link)),
+            link,
         });
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
@@ -127,6 +134,25 @@ impl Proxy {
     /// From now on, answers a share of the requests instead of the server; None ends that.
     pub fn storm(&self, storm: Option<Storm>) {
         *lock(&self.shared.storm) = storm;
+    }
+
+    /// Network between the operator and the API server. Requests that are sent while it is cut reach the server once it
+    /// is mended, even if their sender no longer waits for them.
+    pub fn link(&self) -> &NetworkLink {
+        &self.shared.link
+    }
+
+    /// Waits until the server has answered the request with this number. Returns the status.
+    pub async fn answered(&self, number: usize) -> Result<StatusCode> {
+        let answer = async {
+            loop {
+                if let Some(status) = self.writes().get(number - 1).and_then(|write| write.answer) {
+                    return status;
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(TIMEOUT, answer).await.with_context(|| format!("no answer to request {number}"))
     }
 
     /// Watches that pass through the proxy.
@@ -163,12 +189,18 @@ async fn handle(State(shared): State<Arc<ProxyState>>, request: Request) -> Resp
         *headers = end_to_end(parts.headers);
     }
     let Ok(upstream) = upstream.body(kube::client::Body::from(bytes.to_vec())) else { return gone() };
+    if shared.link.is_cut() {
+        // A task of its own, because this future ends when the client gives up.
+        let late = tokio::spawn(deliver_late(shared, upstream, write));
+        return late.await.unwrap_or_else(|_| gone());
+    }
     let answer = match shared.upstream.send(upstream).await {
         Ok(answer) => answer,
         Err(error) => {
             return shared.answered(write.as_ref(), (StatusCode::BAD_GATEWAY, error.to_string()).into_response());
         }
     };
+    shared.link.mended().await;
     if fault == Some(Fault::LostAnswer) {
         return shared.answered(write.as_ref(), Fault::LostAnswer.answer());
     }
@@ -185,6 +217,22 @@ async fn handle(State(shared): State<Arc<ProxyState>>, request: Request) -> Resp
         return gone();
     }
     shared.answered(write.as_ref(), Response::from_parts(head, Body::from(bytes)))
+}
+
+/// Sends a request once the network is mended.
+async fn deliver_late(
+    shared: Arc<ProxyState>,
+    request: axum::http::Request<kube::client::Body>,
+    write: Option<Write>,
+) -> Response {
+    shared.link.mended().await;
+    let answer = match shared.upstream.send(request).await {
+        Ok(answer) => answer.map(Body::new),
+        Err(error) => (StatusCode::BAD_GATEWAY, error.to_string()).into_response(),
+    };
+    let (mut head, body) = answer.into_parts();
+    head.headers = end_to_end(head.headers);
+    shared.answered(write.as_ref(), Response::from_parts(head, body))
 }
 
 impl ProxyState {

@@ -11,16 +11,22 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
+use super::link::NetworkLink;
 use super::lock;
 
 /// State of the watches.
-#[derive(Default)]
 pub struct Streams {
     cut: Mutex<CancellationToken>,
     delays: Arc<Mutex<Vec<(String, Duration)>>>,
+    link: Arc<NetworkLink>,
 }
 
 impl Streams {
+    /// Watches over this network.
+    pub(super) fn new(link: Arc<NetworkLink>) -> Self {
+        Self { cut: Mutex::default(), delays: Arc::default(), link }
+    }
+
     /// Cuts every open watch, in the middle of its stream.
     pub fn cut(&self) {
         std::mem::take(&mut *lock(&self.cut)).cancel();
@@ -59,10 +65,12 @@ impl Streams {
                 }
             }
         });
-        Body::from_stream(stream::unfold(receiver, async |mut receiver| {
+        let link = Arc::clone(&self.link);
+        Body::from_stream(stream::unfold((receiver, link), async |(mut receiver, link)| {
             let (due, chunk): (Instant, Result<Bytes, Error>) = receiver.recv().await?;
             sleep_until(due).await;
-            Some((chunk, receiver))
+            link.mended().await;
+            Some((chunk, (receiver, link)))
         }))
     }
 }

@@ -6,6 +6,7 @@ pub mod dump;
 pub mod loops;
 pub mod nodes;
 pub mod pools;
+pub mod replicas;
 pub mod rest;
 pub mod workload;
 
@@ -345,7 +346,6 @@ impl Testbed {
     }
 }
 
-/// Prepares an operator that watches only this namespace and keeps its lease there.
 /// Directory for the operators of a testbed. It is deleted with the testbed, unless the plane is kept.
 fn open_home(ns: &str) -> Result<TempDir> {
     if !is_kept() {
@@ -358,6 +358,7 @@ fn open_home(ns: &str) -> Result<TempDir> {
     Ok(home)
 }
 
+/// Prepares an operator that watches only this namespace and keeps its lease there.
 fn operator(home: &Path, identity: &str, ns: &str, kubeconfig: &str) -> Result<Operator> {
     let home = home.join(identity);
     let settings = home.join("settings.yaml");
