@@ -117,6 +117,8 @@ reasons! {
     /// Admission policies of the operator are missing or edited, so the operator does not act; the message says which,
     /// and what to do.
     AdmissionPolicyMissing,
+    /// The CRD of this kind is older than the operator, so the operator does not act; the message says what to do.
+    DefinitionOutdated,
     /// The operator's settings exclude the namespace.
     NamespaceRefused,
     /// This version does not support a member of the spec, or the kind of the workload.
@@ -314,6 +316,9 @@ impl Reason {
             Self::InvalidObject => "Delete the object, correct the field that the message names, and apply it again.",
             Self::AdmissionPolicyMissing => {
                 "Install the admission policies: kubectl apply --server-side -f kustomize/base/admission.yaml."
+            }
+            Self::DefinitionOutdated => {
+                "Apply the CRDs of the operator's version: kubectl apply --server-side -k crds."
             }
             Self::ExpressionInvalid => "Apply a new action with a valid expression in where.",
             Self::WorkloadNotFound => "Check kind, name and namespace of the workload, then apply a new action.",

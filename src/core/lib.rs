@@ -7,6 +7,7 @@ pub mod amounts;
 pub mod cloud_event;
 pub mod conditions;
 pub mod contest;
+pub mod definitions;
 pub mod digest;
 pub mod document;
 pub mod duration;

@@ -9,6 +9,7 @@ use std::time::Duration;
 use kube::core::Status;
 use thiserror::Error;
 
+use ganglion_core::definitions::DEFINITION_OUTDATED;
 use ganglion_core::kind_path::BadSegment;
 use ganglion_core::words::without_types;
 
@@ -70,6 +71,9 @@ pub enum Error {
     /// Too many bytes of the API server's answers are in flight. The API server may have executed the request.
     #[error("too many bytes of answers are in flight (setting outbound.maxBytes.inFlight)")]
     Full,
+    /// The API server stored the object without this field, because the CRD does not have it.
+    #[error("the API server dropped {0}: the CRD is older than the operator")]
+    Dropped(String),
     /// The request or the answer is malformed.
     #[error("malformed: {}", without_types(.0))]
     Malformed(String),
@@ -88,9 +92,12 @@ impl Error {
     /// How to handle the error.
     pub fn class(&self) -> Class {
         match self {
-            Self::NotLeader | Self::Forbidden(_) | Self::Denied(_) | Self::Malformed(_) | Self::Broken => {
-                Class::Terminal
-            }
+            Self::NotLeader
+            | Self::Forbidden(_)
+            | Self::Denied(_)
+            | Self::Dropped(_)
+            | Self::Malformed(_)
+            | Self::Broken => Class::Terminal,
             Self::Conflict(_)
             | Self::AlreadyExists(_)
             | Self::NotFound(_)
@@ -135,6 +142,7 @@ impl Error {
             Self::Timeout(_) => "Timeout",
             Self::Unavailable(_) => "Unavailable",
             Self::Full => "Full",
+            Self::Dropped(_) => DEFINITION_OUTDATED,
             Self::Malformed(_) => "Malformed",
             Self::Broken => "Broken",
         }

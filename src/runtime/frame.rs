@@ -11,7 +11,8 @@
 //!            '- the status says which field is wrong
 //! ```
 //!
-//! A kind whose admission policies are not in force is read, and not acted on: anybody may have written its objects.
+//! A kind whose admission policies are not in force is read, and not acted on: anybody may have written its objects. The
+//! same holds for a kind whose CRD is older than the operator: the API server drops what the operator records.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -24,9 +25,9 @@ use crate::context::Context;
 use crate::error::Error;
 use crate::queue::Queue;
 use crate::run::{self, Action, ReconcileResult, Run};
+use ganglion_core::definitions::{DroppedField, GuardProblem};
 use ganglion_core::facts::{Key, Uid};
-use ganglion_core::policies::PolicyProblem;
-use ganglion_core::world::Fact;
+use ganglion_core::world::{Fact, Requeue};
 
 /// When the frame runs the steps of an object again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,11 +91,11 @@ pub trait Reconciler: Send + Sync + 'static {
         std::future::ready(None)
     }
 
-    /// Reports that the admission policies of the kind are not in force. Controllers of custom resources call
+    /// Reports why objects of the kind are not acted on. Controllers of custom resources call
     /// [`StatusWriter::report_unguarded`]. Default: other kinds need no policies.
     ///
     /// [`StatusWriter::report_unguarded`]: crate::status::StatusWriter::report_unguarded
-    fn unguarded(&self, _: &Key, _: &PolicyProblem) -> impl Future<Output = Result<(), Error>> + Send {
+    fn unguarded(&self, _: &Key, _: &GuardProblem) -> impl Future<Output = Result<(), Error>> + Send {
         std::future::ready(Ok(()))
     }
 
@@ -148,10 +149,11 @@ pub async fn reconcile<R: Reconciler>(controller: Arc<R>, key: Key) -> Reconcile
         controller.forget(&key);
         return finish(ctx, reported.map(|()| Some(Next::AwaitChange)), R::PAUSE);
     }
-    if let Some(problem) = policy_problem::<R>(ctx) {
+    if let Some(problem) = guard_problem::<R>(ctx) {
         memories.take(&key);
         controller.forget(&key);
-        return finish(ctx, controller.unguarded(&key, &problem).await.map(|()| Some(Next::AwaitChange)), R::PAUSE);
+        let next = Next::from(problem.recheck());
+        return finish(ctx, controller.unguarded(&key, &problem).await.map(|()| Some(next)), R::PAUSE);
     }
     let uid = ctx.store.read(|world| world.table::<R::Kind>().get(&key).map(|object| object.id().uid));
     let mut memory = match memories.take(&key) {
@@ -163,6 +165,9 @@ pub async fn reconcile<R: Reconciler>(controller: Arc<R>, key: Key) -> Reconcile
         Some(_) | None => R::Memory::default(),
     };
     let result = rounds(&controller, &key, &mut memory).await;
+    if let Err(Error::Dropped(path)) = &result {
+        suspend::<R>(ctx, path);
+    }
     match (&result, uid) {
         (Ok(None), _) | (_, None) => controller.forget(&key),
         (_, Some(uid)) => memories.put(key, uid, memory),
@@ -171,8 +176,16 @@ pub async fn reconcile<R: Reconciler>(controller: Arc<R>, key: Key) -> Reconcile
 }
 
 /// Why objects of the controller's kind must not be acted on.
-fn policy_problem<R: Reconciler>(ctx: &Context) -> Option<PolicyProblem> {
-    ctx.store.read(|world| world.policy_problem(R::Kind::KIND))
+fn guard_problem<R: Reconciler>(ctx: &Context) -> Option<GuardProblem> {
+    let now = ctx.now();
+    ctx.store.read(|world| world.guard_problem(R::Kind::KIND, now))
+}
+
+/// Acts on no object of the kind until the next check of its CRD, and enqueues all of them, so that they say so.
+fn suspend<R: Reconciler>(ctx: &Context, path: &str) {
+    let dropped = DroppedField { path: path.to_owned(), at: ctx.now() };
+    ctx.store.write(|world| world.field_dropped(R::Kind::KIND, dropped));
+    ctx.store.requeue(ctx.store.read(|world| Requeue::all::<R::Kind>(world.table::<R::Kind>().keys().cloned())));
 }
 
 /// Runs the steps. None if the object is gone.
@@ -186,8 +199,8 @@ async fn rounds<R: Reconciler>(controller: &Arc<R>, key: &Key, memory: &mut R::M
         }
         let Some(observed) = controller.observe(key, memory) else { return Ok(None) };
         let plan = controller.plan(&observed, memory);
-        if policy_problem::<R>(controller.ctx()).is_some() {
-            // The change of the policies has requeued the object.
+        if guard_problem::<R>(controller.ctx()).is_some() {
+            // The change of the policies, or the dropped field, has requeued the object.
             return Ok(Some(Next::AwaitChange));
         }
         let done = controller.act(&observed, &plan, memory).await;

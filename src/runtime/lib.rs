@@ -9,6 +9,7 @@
 //! | `store` | the shared state behind its lock, and the queues that changes feed |
 //! | `context` | dependencies shared by all controllers |
 //! | `writer`, `error`, `eviction` | requests: timeout, leader fence, field managers, error classes, evictions |
+//! | `dropped` | fields that the API server dropped from a write |
 //! | `children` | objects that a controller creates for its own objects |
 //! | `account`, `permissions` | requests as a service account; whether they are allowed |
 //! | `refusals` | missing permissions that may be a passing state of the API server |
@@ -30,6 +31,7 @@ pub mod certificate;
 pub mod children;
 pub mod context;
 pub mod discovery;
+mod dropped;
 pub mod dynamic;
 pub mod error;
 pub mod events;

@@ -16,9 +16,9 @@ use crate::events::{EventText, reference};
 use crate::guard::{Guard, is_status_too_large};
 use crate::writer::Kube;
 use ganglion_core::conditions::{self, Stamp};
+use ganglion_core::definitions::GuardProblem;
 use ganglion_core::facts::Key;
 use ganglion_core::json_patch::JsonPatch;
-use ganglion_core::policies::{POLICY_MISSING, PolicyProblem};
 use ganglion_core::world::{Fact, Origin, StatusPart, Unreadable, UnreadableCause};
 
 /// Method by which the status of a kind is written.
@@ -93,13 +93,13 @@ impl StatusWriter {
         Some(self.record::<K>(ctx, &object, conditions, stamp).await)
     }
 
-    /// Reports in the status that the admission policies of the kind are not in force, and what to do. All status
-    /// fields except `observedGeneration` and `conditions` keep their stored values.
+    /// Reports in the status why objects of the kind are not acted on, and what to do. All status fields except
+    /// `observedGeneration` and `conditions` keep their stored values.
     pub async fn report_unguarded<K: Kube + Fact + Serialize>(
         &self,
         ctx: &Context,
         key: &Key,
-        problem: &PolicyProblem,
+        problem: &GuardProblem,
     ) -> Result<(), Error> {
         let Some(object) = ctx.store.read(|world| world.table::<K>().get(key).cloned()) else { return Ok(()) };
         let status = match to_json(&*object)?["status"].take() {
@@ -108,7 +108,7 @@ impl StatusWriter {
         };
         let object = Unreadable { metadata: object.meta().clone(), status, ..Unreadable::default() };
         let stamp = Stamp { generation: object.metadata.generation.unwrap_or(0), now: ctx.now() };
-        let conditions = conditions::stalled(&object.conditions(), POLICY_MISSING, problem.to_string(), stamp);
+        let conditions = conditions::stalled(&object.conditions(), problem.reason(), problem.to_string(), stamp);
         self.record::<K>(ctx, &object, conditions, stamp).await
     }
 

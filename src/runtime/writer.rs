@@ -20,6 +20,7 @@ use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
+use super::dropped::dropped_field;
 use super::error::Error;
 use crate::body::{self, Unread};
 use crate::fairness::FairLimit;
@@ -255,7 +256,8 @@ impl Writer {
     }
 
     /// Replaces the status if the object still has this resourceVersion. This is cheaper for the API server than an
-    /// apply, and a request that arrives after a later write is refused.
+    /// apply, and a request that arrives after a later write is refused. Fails with [`Error::Dropped`] if the API server
+    /// stored only a part of the status.
     pub async fn replace_status<K: Kube>(
         &self,
         manager: &str,
@@ -268,9 +270,16 @@ impl Writer {
         let manager = manager.replace('/', "%2F");
         let path = path::<K>(namespace);
         let uri = format!("{path}/{name}/status?fieldManager={manager}&fieldValidation=Ignore");
-        let request = http::Request::put(uri).header(http::header::CONTENT_TYPE, "application/json").body(body);
+        let request = http::Request::put(uri).header(http::header::CONTENT_TYPE, "application/json").body(body.clone());
         let request = request.map_err(|error| Error::Malformed(error.to_string()))?;
-        self.call(self.client.request(request)).await
+        let answer = self.call(self.client.request_text(request)).await?;
+        let malformed = |error: serde_json::Error| Error::Malformed(error.to_string());
+        let sent: StoredStatus = serde_json::from_slice(&body).map_err(malformed)?;
+        let stored: StoredStatus = serde_json::from_str(&answer).map_err(malformed)?;
+        match dropped_field(&Value::Object(sent.status), &Value::Object(stored.status)) {
+            Some(path) => Err(Error::Dropped(format!("status.{path}"))),
+            None => serde_json::from_str(&answer).map_err(malformed),
+        }
     }
 
     /// Reads the status of an object as it is stored, whether the object parses or not; None if the object does not

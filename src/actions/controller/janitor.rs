@@ -38,11 +38,11 @@ pub struct Janitor(Leftovers);
 impl Janitor {
     /// Runs one round and returns the time until the next.
     pub async fn round(&mut self, controller: &WorkloadActionController) -> Duration {
-        // Without its policies, anybody may have written the marks.
-        if controller.ctx.store.read(|world| world.policy_problem(WorkloadAction::KIND)).is_some() {
+        let now = controller.ctx.now();
+        // Without its policies, anybody may have written the marks. With an older CRD, the records of slots may be gone.
+        if controller.ctx.store.read(|world| world.guard_problem(WorkloadAction::KIND, now)).is_some() {
             return ROUND;
         }
-        let now = controller.ctx.now();
         let Sweep { effects, unproven, again } = controller.ctx.store.read(|world| self.0.sweep(world, now));
         for pod in &unproven {
             controller.ctx.events.publish(reference::<Pod>(pod), left_alone());

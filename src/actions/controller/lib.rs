@@ -38,8 +38,8 @@ use ganglion_actions_plan::{Limits, NeededOwner, needed_owner, next};
 use ganglion_api::marks;
 use ganglion_api::reasons::Reason;
 use ganglion_api::workload_action::{WorkloadAction, WorkloadActionStatus};
+use ganglion_core::definitions::GuardProblem;
 use ganglion_core::facts::Key;
-use ganglion_core::policies::PolicyProblem;
 use ganglion_core::world::Fact;
 use ganglion_runtime::context::Context;
 use ganglion_runtime::discovery::Discovery;
@@ -155,7 +155,7 @@ impl Reconciler for WorkloadActionController {
         STATUS.report_unreadable::<WorkloadAction>(&self.ctx, key).await
     }
 
-    async fn unguarded(&self, key: &Key, problem: &PolicyProblem) -> Result<(), Error> {
+    async fn unguarded(&self, key: &Key, problem: &GuardProblem) -> Result<(), Error> {
         let is_over = self.ctx.store.read(|world| {
             let status = world.action(key).and_then(|action| action.status.as_ref());
             status.is_some_and(|status| status.finished_at.is_some())

@@ -24,6 +24,8 @@ reasons! {
     /// Admission policies of the operator are missing or edited, so the operator does not act; the message says which,
     /// and what to do.
     AdmissionPolicyMissing,
+    /// The CRD of this kind is older than the operator, so the operator does not act; the message says what to do.
+    DefinitionOutdated,
     /// A field of the spec is invalid; the message names the field and the valid values.
     SpecInvalid,
     /// The operator could not parse a field of the spec; it retries every few seconds.

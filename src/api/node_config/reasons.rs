@@ -26,6 +26,8 @@ reasons! {
     /// Admission policies of the operator are missing or edited, so the operator does not act; the message says which,
     /// and what to do.
     AdmissionPolicyMissing,
+    /// The CRD of this kind is older than the operator, so the operator does not act; the message says what to do.
+    DefinitionOutdated,
     /// A field of the spec is invalid; the message names the field and the valid values.
     SpecInvalid,
     /// The operator's settings exclude the namespace.

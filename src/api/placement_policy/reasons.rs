@@ -20,6 +20,8 @@ reasons! {
     /// Admission policies of the operator are missing or edited, so the operator does not act; the message says which,
     /// and what to do.
     AdmissionPolicyMissing,
+    /// The CRD of this kind is older than the operator, so the operator does not act; the message says what to do.
+    DefinitionOutdated,
     /// An option of an agent is invalid; the message names the option and the valid values.
     SpecInvalid,
     /// An expression cannot be parsed, or uses an unknown name; the message shows the position.

@@ -35,6 +35,8 @@ reasons! {
     /// Admission policies of the operator are missing or edited, so the operator does not act; the message says which,
     /// and what to do.
     AdmissionPolicyMissing,
+    /// The CRD of this kind is older than the operator, so the operator does not act; the message says what to do.
+    DefinitionOutdated,
     /// The operator's settings exclude the namespace.
     NamespaceRefused,
     /// The workload does not exist.

@@ -281,6 +281,11 @@ impl World {
         self.states.get_mut()
     }
 
+    /// The state, mutable. Registers it, if no follower of a kind has.
+    pub(crate) fn ensure_state<S: State>(&mut self) -> Option<&mut S> {
+        self.states.ensure()
+    }
+
     /// Updates the states of all followers, and returns the objects to requeue.
     fn changed<F: Fact>(&mut self, change: &Change<F>) -> Requeue {
         let Some((old, new)) = change.sides() else { return Requeue::none() };

@@ -244,7 +244,9 @@ fn advice(reason: NodeReason, field: &str) -> Option<String> {
         }
         // The problem text names what to change.
         R::Ambiguous => return None,
-        R::InvalidObject | R::AdmissionPolicyMissing | R::SpecInvalid | R::NamespaceRefused => return None,
+        R::InvalidObject | R::AdmissionPolicyMissing | R::DefinitionOutdated | R::SpecInvalid | R::NamespaceRefused => {
+            return None;
+        }
         R::SecretUnavailable | R::TemplateInvalid => {
             return None;
         }

@@ -177,6 +177,7 @@ pub fn api_words(error: &Error) -> String {
         | Error::Denied(_)
         | Error::Doubtful(_)
         | Error::Malformed(_)
+        | Error::Dropped(_)
         | Error::Full
         | Error::Broken => format!("the request failed ({})", error.reason()),
     }

@@ -33,9 +33,9 @@ use ganglion_api::marks;
 use ganglion_api::swarm_pool::SwarmPool;
 use ganglion_api::swarm_pool::reasons::PoolReason;
 use ganglion_core::conditions::Health;
+use ganglion_core::definitions::GuardProblem;
 use ganglion_core::facts::{ConfigMapFact, Key};
 use ganglion_core::namespaces::Namespaces;
-use ganglion_core::policies::PolicyProblem;
 use ganglion_outbound::client::OutboundClient;
 use ganglion_pools_plan::PoolProblem;
 use ganglion_pools_plan::step::{ListsToPublish, ObservedPool, PlannedHandover, PoolMemory, PoolStep, next_step};
@@ -129,7 +129,7 @@ impl Reconciler for SwarmPoolController {
         STATUS.report_unreadable::<SwarmPool>(&self.ctx, key).await
     }
 
-    async fn unguarded(&self, key: &Key, problem: &PolicyProblem) -> Result<(), Error> {
+    async fn unguarded(&self, key: &Key, problem: &GuardProblem) -> Result<(), Error> {
         STATUS.report_unguarded::<SwarmPool>(&self.ctx, key, problem).await
     }
 

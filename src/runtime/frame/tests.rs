@@ -100,7 +100,7 @@ impl Reconciler for Counting {
         (self.report)(*plan)
     }
 
-    async fn unguarded(&self, _: &Key, problem: &PolicyProblem) -> Result<(), Error> {
+    async fn unguarded(&self, _: &Key, problem: &GuardProblem) -> Result<(), Error> {
         self.log(problem.to_string());
         Ok(())
     }
@@ -161,6 +161,19 @@ async fn reporting_does_not_mask_the_error_of_act() {
     assert_eq!(controller.logged(), ["act 1", "NotFound"], "the failure is reported once, and ends the reconcile");
     let _ = reconcile(Arc::clone(&controller), key()).await;
     assert_eq!(controller.logged()[0], "act 2", "the memory survives an error");
+}
+
+#[tokio::test]
+async fn a_kind_is_not_acted_on_while_the_api_server_drops_its_fields() {
+    let controller = Counting::new(|_| Ok(()), |_| Err(Error::Dropped("status.moved".to_owned())));
+    controller.put("a", "1");
+    assert!(reconcile(Arc::clone(&controller), key()).await.is_err());
+    assert_eq!(controller.logged(), ["act 1", "done"]);
+    let result = reconcile(Arc::clone(&controller), key()).await.unwrap();
+    let logged = controller.logged();
+    assert!(logged[0] == "forget" && logged[1].contains("dropped status.moved"), "{logged:?}");
+    let Action::RequeueAfter(delay) = result else { panic!("it is never tried again") };
+    assert!((60..=61).contains(&delay.as_secs()), "{delay:?}");
 }
 
 #[tokio::test]

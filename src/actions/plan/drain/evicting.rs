@@ -18,6 +18,7 @@ fn leaves_alone(reason: Reason) -> bool {
             | Reason::NotSupported
             | Reason::Forbidden
             | Reason::AdmissionPolicyMissing
+            | Reason::DefinitionOutdated
             | Reason::RolloutStuck
             | Reason::NoDetachLabel
             // The workload was deleted, or the pod's controller is unknown to the operator.

@@ -506,6 +506,7 @@ fn what_the_operator_leaves_alone_is_evicted_if_it_is_wished() {
 #[case("NotSupported", &["dns"])]
 #[case("Forbidden", &["dns"])]
 #[case("AdmissionPolicyMissing", &["dns"])]
+#[case("DefinitionOutdated", &["dns"])]
 #[case("RolloutStuck", &["dns"])]
 #[case("NoDetachLabel", &["dns"])]
 #[case("WorkloadNotFound", &["dns"])]

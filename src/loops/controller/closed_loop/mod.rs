@@ -11,7 +11,7 @@
 //!
 //! The controllers of the children measure, decide and act. Everything in memory may be lost in a crash.
 
-use ganglion_core::policies::PolicyProblem;
+use ganglion_core::definitions::GuardProblem;
 use ganglion_loops_plan::world::{Family, LoopsWorld, children_of};
 mod assessed;
 mod children;
@@ -130,7 +130,7 @@ impl Reconciler for ClosedLoopController {
         STATUS.report_unreadable::<ClosedLoop>(&self.ctx, key).await
     }
 
-    async fn unguarded(&self, key: &Key, problem: &PolicyProblem) -> Result<(), Error> {
+    async fn unguarded(&self, key: &Key, problem: &GuardProblem) -> Result<(), Error> {
         STATUS.report_unguarded::<ClosedLoop>(&self.ctx, key, problem).await
     }
 

@@ -18,8 +18,8 @@ use ganglion_api::decision::{Decision, DecisionSpec, DecisionStatus};
 use ganglion_api::execution::Execution;
 use ganglion_api::marks;
 use ganglion_api::monitoring::Monitoring;
+use ganglion_core::definitions::GuardProblem;
 use ganglion_core::facts::Key;
-use ganglion_core::policies::PolicyProblem;
 use ganglion_core::world::Fact;
 use ganglion_loops_plan::common::{FieldError, PARSE_AGAIN};
 use ganglion_loops_plan::decision::{Decided, DecisionInput, DecisionRules, Executor};
@@ -90,7 +90,7 @@ impl Reconciler for DecisionController {
         STATUS.report_unreadable::<Decision>(&self.ctx, key).await
     }
 
-    async fn unguarded(&self, key: &Key, problem: &PolicyProblem) -> Result<(), Error> {
+    async fn unguarded(&self, key: &Key, problem: &GuardProblem) -> Result<(), Error> {
         STATUS.report_unguarded::<Decision>(&self.ctx, key, problem).await
     }
 

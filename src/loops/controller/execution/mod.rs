@@ -11,7 +11,7 @@
 //! result.
 //! Everything in memory may be lost in a crash.
 
-use ganglion_core::policies::PolicyProblem;
+use ganglion_core::definitions::GuardProblem;
 use ganglion_loops_plan::world::LoopsWorld;
 mod events;
 mod webhook;
@@ -160,7 +160,7 @@ impl Reconciler for ExecutionController {
         STATUS.report_unreadable::<Execution>(&self.ctx, key).await
     }
 
-    async fn unguarded(&self, key: &Key, problem: &PolicyProblem) -> Result<(), Error> {
+    async fn unguarded(&self, key: &Key, problem: &GuardProblem) -> Result<(), Error> {
         STATUS.report_unguarded::<Execution>(&self.ctx, key, problem).await
     }
 

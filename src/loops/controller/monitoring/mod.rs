@@ -24,8 +24,8 @@ use ganglion_api::closed_loop::reasons::LoopReason;
 use ganglion_api::marks;
 use ganglion_api::monitoring::{Monitoring, MonitoringSpec, MonitoringStatus};
 use ganglion_api::monitoring::{Sample, Tag};
+use ganglion_core::definitions::GuardProblem;
 use ganglion_core::facts::Key;
-use ganglion_core::policies::PolicyProblem;
 use ganglion_core::world::Fact;
 use ganglion_loops_plan::decision::{Executor, settlement};
 use ganglion_loops_plan::figures;
@@ -144,7 +144,7 @@ impl Reconciler for MonitoringController {
         STATUS.report_unreadable::<Monitoring>(&self.ctx, key).await
     }
 
-    async fn unguarded(&self, key: &Key, problem: &PolicyProblem) -> Result<(), Error> {
+    async fn unguarded(&self, key: &Key, problem: &GuardProblem) -> Result<(), Error> {
         STATUS.report_unguarded::<Monitoring>(&self.ctx, key, problem).await
     }
 

@@ -273,6 +273,7 @@ pub async fn act(targets: &Targets, actor: &mut Actor, effect: &ExecutionEffect)
             | Error::Timeout(_)
             | Error::Unavailable(_)
             | Error::Full
+            | Error::Dropped(_)
             | Error::Malformed(_)
             | Error::Broken),
         ) => EffectResult::Unclear(error.to_string()),

@@ -133,6 +133,7 @@ fn words(reason: LoopReason) -> Option<&'static str> {
         R::AdmissionPolicyMissing => {
             "Install the admission policies: kubectl apply --server-side -f kustomize/base/admission.yaml."
         }
+        R::DefinitionOutdated => "Apply the CRDs of the operator's version: kubectl apply --server-side -k crds.",
         R::TimescaleOverlap => "Raise spec.interval:",
         R::NamespaceRefused => {
             "Move the loop to another namespace, or set namespaces.allowKube in the operator's settings."

@@ -20,9 +20,9 @@ use std::sync::Arc;
 use ganglion_api::marks;
 use ganglion_api::node_config::NodeConfig;
 use ganglion_api::node_config::reasons::NodeReason;
+use ganglion_core::definitions::GuardProblem;
 use ganglion_core::facts::Key;
 use ganglion_core::namespaces::Namespaces;
-use ganglion_core::policies::PolicyProblem;
 use ganglion_core::world::Fact;
 use ganglion_nodes_plan::news::WriteRule;
 use ganglion_nodes_plan::node_plan::NodePlan;
@@ -82,7 +82,7 @@ impl Reconciler for NodeConfigController {
         STATUS.report_unreadable::<NodeConfig>(&self.ctx, key).await
     }
 
-    async fn unguarded(&self, key: &Key, problem: &PolicyProblem) -> Result<(), Error> {
+    async fn unguarded(&self, key: &Key, problem: &GuardProblem) -> Result<(), Error> {
         STATUS.report_unguarded::<NodeConfig>(&self.ctx, key, problem).await
     }
 

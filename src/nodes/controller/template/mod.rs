@@ -10,7 +10,7 @@
 //! The garbage collector deletes the NodeConfigs of a deleted template through their owner references. All state in
 //! memory may be lost.
 
-use ganglion_core::policies::PolicyProblem;
+use ganglion_core::definitions::GuardProblem;
 use ganglion_nodes_plan::world::{Edition, NodesWorld};
 mod act;
 mod report;
@@ -98,7 +98,7 @@ impl Reconciler for NodeConfigTemplateController {
         STATUS.report_unreadable::<NodeConfigTemplate>(&self.ctx, key).await
     }
 
-    async fn unguarded(&self, key: &Key, problem: &PolicyProblem) -> Result<(), Error> {
+    async fn unguarded(&self, key: &Key, problem: &GuardProblem) -> Result<(), Error> {
         STATUS.report_unguarded::<NodeConfigTemplate>(&self.ctx, key, problem).await
     }
 

@@ -69,7 +69,7 @@ fn problem(error: &Error, map: &Key) -> Option<(PolicyReason, String)> {
             (PolicyReason::Forbidden, advice)
         }
         Error::Denied(_) => (PolicyReason::NotSaved, "see the admission policies and quotas of that namespace"),
-        Error::NotFound(_) | Error::Unavailable(_) | Error::Malformed(_) | Error::Broken => {
+        Error::NotFound(_) | Error::Unavailable(_) | Error::Malformed(_) | Error::Dropped(_) | Error::Broken => {
             (PolicyReason::NotSaved, "see the operator's log")
         }
     };

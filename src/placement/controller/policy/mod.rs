@@ -24,8 +24,8 @@ use ganglion_api::placement_policy::PlacementPolicy;
 use ganglion_api::placement_policy::PlacementPolicyStatus;
 use ganglion_api::placement_policy::reasons::PolicyReason;
 use ganglion_core::conditions::{DATA_AVAILABLE, Stamp};
+use ganglion_core::definitions::GuardProblem;
 use ganglion_core::facts::Key;
-use ganglion_core::policies::PolicyProblem;
 use ganglion_core::world::Fact;
 use ganglion_placement_plan::agents::AgentError;
 use ganglion_placement_plan::learned::{LastSave, LearnedValues, SavePlan, SaveResult, map_name};
@@ -114,7 +114,7 @@ impl Reconciler for PlacementPolicyController {
         STATUS.report_unreadable::<PlacementPolicy>(&self.ctx, key).await
     }
 
-    async fn unguarded(&self, key: &Key, problem: &PolicyProblem) -> Result<(), Error> {
+    async fn unguarded(&self, key: &Key, problem: &GuardProblem) -> Result<(), Error> {
         STATUS.report_unguarded::<PlacementPolicy>(&self.ctx, key, problem).await
     }
 
