@@ -72,4 +72,5 @@ mod successors;
 mod swap_faults;
 mod swaps;
 mod unreadable;
+mod upgrades;
 mod usage;

@@ -5,6 +5,7 @@
 //!   [`proxy`]: a proxy between the two that can hold, drop and answer requests;
 //!   [`plugin`]: the program as a kubectl plugin.
 //! - [`eye`]: an independent watch; [`verdict`] and [`kstatus`]: evaluations of what it saw.
+//! - [`former`]: former versions of the operator, for tests of upgrades.
 //! - [`testbed`]: one namespace with its own operator, for each test on a control plane.
 //! - [`gitops`]: Helm, Flux and Argo CD, which deploy manifests to a testbed.
 //! - [`kubelet`]: a kubelet for pods that are real processes.
@@ -18,6 +19,7 @@
 
 pub mod action;
 pub mod eye;
+pub mod former;
 pub mod gitops;
 pub mod hostile;
 pub mod kstatus;

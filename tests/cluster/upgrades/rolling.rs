@@ -1,0 +1,67 @@
+//! A rolling update of the operator, as its Deployment does it: a new replica starts, and an old one gets SIGTERM when the
+//! new one is ready.
+
+use anyhow::{Context, Result, anyhow, ensure};
+use testkit::former::OperatorVersion;
+use testkit::plane::install;
+use testkit::testbed::replicas::Replica;
+use testkit::testbed::rest::rest_clean;
+use testkit::testbed::{Road, Testbed, story_on};
+
+use super::flight::Flight;
+use super::{changes, plane};
+
+async fn start(testbed: &Testbed, identity: &str, version: &OperatorVersion) -> Result<Replica> {
+    let mut replica = testbed.replica(identity, "").await?;
+    replica.operator.run_program(&version.program);
+    replica.operator.start()?;
+    replica.operator.ready().await?;
+    Ok(replica)
+}
+
+/// Sends SIGTERM, lets held requests continue, and waits for the end.
+async fn replace(replica: &mut Replica, held: Vec<testkit::proxy::gate::Held>) -> Result<()> {
+    replica.operator.signal("-TERM")?;
+    held.into_iter().for_each(testkit::proxy::gate::Held::release);
+    let status = replica.operator.end().await?.with_context(|| format!("{} does not end", replica.identity))?;
+    ensure!(status.success(), "{} ended by {status}:\n{}", replica.identity, replica.operator.log_tail(10));
+    Ok(())
+}
+
+async fn rolls(testbed: &Testbed, from: &OperatorVersion, to: &OperatorVersion) -> Result<()> {
+    testbed.end_operator().await?;
+    let mut old = [start(testbed, "old-1", from).await?, start(testbed, "old-2", from).await?];
+    ensure!(testbed.another_leads("").await? == "old-1", "the second replica leads");
+    let mut flight = Flight::prepare(testbed).await?;
+    // As `kubectl apply -k`: policies, CRDs and permissions come before the new Deployment.
+    install::apply(&testbed.plane.cluster, &to.base).await?;
+    let first = start(testbed, "new-1", to).await?;
+    let held = flight.take_off(&old[0].proxy).await?;
+    replace(&mut old[0], held).await?;
+    testbed.another_leads("old-1").await?;
+    let second = start(testbed, "new-2", to).await?;
+    replace(&mut old[1], Vec::new()).await?;
+    let leader = loop {
+        let leader = testbed.another_leads("old-2").await?;
+        if leader.starts_with("new") {
+            break leader;
+        }
+    };
+    let leader = if leader == "new-1" { &first } else { &second };
+    let landed = async {
+        flight.lands(&leader.proxy).await?;
+        rest_clean(testbed).await?;
+        flight.stop().await
+    };
+    landed.await.map_err(|error| anyhow!("{error:#}\n--- {}\n{}", leader.identity, leader.operator.log_tail(40)))
+}
+
+#[test]
+fn work_in_flight_ends_as_without_a_rolling_update() {
+    for change in changes() {
+        let own = plane(&format!("rolls-{}", change.name), &change.from);
+        story_on(&own.0, Road::Proxy, &format!("rolls-{}", change.name), async |testbed| {
+            rolls(testbed, &change.from, &change.to).await
+        });
+    }
+}

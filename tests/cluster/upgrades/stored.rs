@@ -1,0 +1,78 @@
+//! Objects that one version stored with its CRDs, read and finished by the other version with its own CRDs; and each
+//! version with the CRDs of the other one.
+
+use anyhow::{Result, ensure};
+use ganglion_api::workload_action::WorkloadAction;
+use kube::api::DeleteParams;
+use serde_json::json;
+use testkit::action::{action, create_on, with};
+use testkit::plane::install;
+use testkit::testbed::rest::rest_clean;
+use testkit::testbed::{Road, Testbed, story_on};
+
+use super::flight::Flight;
+use super::{VersionChange, changes, plane};
+use crate::scenes::Scene;
+
+/// An action that runs once, even if it is recreated.
+async fn once(testbed: &Testbed, node: &str) -> Result<()> {
+    let spec = with(create_on("once", node), json!({"runPolicy": "Once"}));
+    testbed.create::<WorkloadAction>(action("once", spec)).await.map(drop)
+}
+
+async fn is_finished(testbed: &Testbed, change: &VersionChange) -> Result<()> {
+    testbed.run_program(&change.from.program).await?;
+    let mut flight = Flight::prepare(testbed).await?;
+    let scene = Scene::guarded(testbed, "once", 2).await?;
+    let node = scene.free(0);
+    once(testbed, &node).await?;
+    testbed.ends("once", ("True", "Succeeded")).await?;
+    testbed.operator.lock().await.kill();
+    // Nobody works on these for now.
+    flight.begin_all(5).await?;
+    install::apply(&testbed.plane.cluster, &change.to.base).await?;
+    testbed.run_program(&change.to.program).await?;
+    flight.lands(&testbed.proxy).await?;
+    // Its receipt is still believed.
+    testbed.api::<WorkloadAction>().delete("once", &DeleteParams::default()).await?;
+    testbed.eye.until("the action to be gone", |seen| (!seen.actions.contains_key("once")).then_some(())).await?;
+    once(testbed, &node).await?;
+    testbed.ends("once", ("True", "AlreadyExecuted")).await?;
+    scene.grown(testbed, &[&node]).await?;
+    rest_clean(testbed).await?;
+    flight.stop().await
+}
+
+#[test]
+fn objects_of_one_version_are_finished_by_the_other() {
+    for change in changes() {
+        let own = plane(&format!("stored-{}", change.name), &change.from);
+        story_on(&own.0, Road::Proxy, &format!("stored-{}", change.name), async |testbed| {
+            is_finished(testbed, &change).await
+        });
+    }
+}
+
+/// The policies come first in every order: a version does not act while older ones, or edited ones, are in force.
+async fn works_with_other_definitions(testbed: &Testbed, change: &VersionChange) -> Result<()> {
+    let policies = change.to.base.join("admission.yaml").display().to_string();
+    testbed.plane.cluster.kubectl(&["apply", "--server-side", "-f", &policies], None).await?;
+    testbed.run_program(&change.to.program).await?;
+    let mut flight = Flight::prepare(testbed).await?;
+    flight.begin_all(5).await?;
+    flight.lands(&testbed.proxy).await?;
+    rest_clean(testbed).await?;
+    let log = std::fs::read_to_string(testbed.operator.lock().await.log())?;
+    ensure!(!log.contains("panicked"), "{log}");
+    flight.stop().await
+}
+
+#[test]
+fn each_version_works_with_the_definitions_of_the_other() {
+    for change in changes() {
+        let own = plane(&format!("defs-{}", change.name), &change.from);
+        story_on(&own.0, Road::Proxy, &format!("defs-{}", change.name), async |testbed| {
+            works_with_other_definitions(testbed, &change).await
+        });
+    }
+}
