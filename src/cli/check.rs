@@ -10,8 +10,8 @@ use super::cluster::{self, ClusterOptions};
 use super::manifests;
 use crate::operator;
 use crate::operator::settings::{self, Settings};
+use ganglion_core::check::{CheckReport, CheckState};
 use ganglion_core::quantity;
-use ganglion_loops_plan::check::{CheckReport, CheckState};
 
 /// Options of `check`.
 #[derive(Args, Debug, Clone)]

@@ -4,6 +4,7 @@
 //! No client, clock, I/O or log: time and settings are arguments. Knows the kinds of [`ganglion_api`] only as data.
 
 pub mod amounts;
+pub mod check;
 pub mod cloud_event;
 pub mod conditions;
 pub mod contest;

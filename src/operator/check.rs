@@ -16,13 +16,14 @@ use ganglion_api::closed_loop::ClosedLoop;
 use ganglion_api::closed_loop::metric::Source;
 use ganglion_api::marks;
 use ganglion_api::monitoring::{Monitoring, MonitoringSpec, MonitoringStatus};
+use ganglion_core::check::CheckReport;
 use ganglion_core::facts::{Key, Uid};
 use ganglion_core::names::DEFAULT_ACCOUNT;
 use ganglion_core::world::Origin;
 use ganglion_loops::closed_loop::{Assessed, Neighbours};
 use ganglion_loops::monitoring::{NodeAccess, PollRequest, Sources, current_values};
 use ganglion_loops::target::{Actor, Targets, Trials};
-use ganglion_loops_plan::check::{CheckReport, Forecast, ProposedRung, forecast};
+use ganglion_loops_plan::check::{Forecast, ProposedRung, forecast};
 use ganglion_loops_plan::decision::DecisionRules;
 use ganglion_loops_plan::execution::Trial;
 use ganglion_loops_plan::monitoring::{Measurement, MonitoringRules, SourceResult, SourceValue};
@@ -52,7 +53,7 @@ pub async fn check(
     for document in loops {
         let text = |path: &str| document.pointer(path).and_then(Value::as_str);
         let key = Key::new(text("/metadata/namespace").unwrap_or(namespace), text("/metadata/name").unwrap_or(""));
-        let mut report = CheckReport::on(format!("{}/{}", key.namespace, key.name));
+        let mut report = CheckReport::on(format!("ClosedLoop {}/{}", key.namespace, key.name));
         match key.name.as_str() {
             "" => report.failed("metadata.name is missing"),
             _ => LoopCheck::new(&client, &rules, settings, key).run(document, values, &mut report).await,

@@ -12,7 +12,7 @@
 //! | `execution/` | the target value, and the next step, so that each decision has at most one effect |
 //! | `tuning/` | how a slow loop finds what to tune in a fast loop, and which tuned policy is in effect |
 //! | `sources` | values that are aggregated from NodeConfigs or from the usage of pods |
-//! | `check` | the report of `ganglion check`, and a forecast of the loop's decision on given values |
+//! | `check` | forecast of the loop's decision on given values, for `ganglion check` |
 //! | `explain/` | the text of `ganglion explain` |
 //! | `validate/` | whether the loop may act: its spec, conflicts on the target, chains of loops, preflights |
 //! | `children` | the specs of the loop's three children |

@@ -24,12 +24,12 @@ use ganglion_api::foreign::{
 };
 use ganglion_api::monitoring::Monitoring;
 use ganglion_api::node_config::NodeConfig;
+use ganglion_core::check::CheckReport;
 use ganglion_core::facts::{
     DeploymentFact, HpaFact, NodeFact, PolicyBindingFact, PolicyFact, ReplicaSet, ReplicaSetFact, ScaledObjectFact,
     VpaFact,
 };
 use ganglion_core::world::{Fact, Origin, World};
-use ganglion_loops_plan::check::CheckReport;
 use ganglion_runtime::error::failure;
 use ganglion_runtime::store::Store;
 
