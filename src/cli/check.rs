@@ -1,11 +1,13 @@
-//! `ganglion check`: checks whether loops would work before they are applied, and shows what they would do now.
+//! `ganglion check`: checks whether loops would work before they are applied, and shows what they would do now; with
+//! `cluster`, checks an installation.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, Subcommand};
 use thiserror::Error;
 
+use super::check_cluster::{self, CheckClusterArgs};
 use super::cluster::{self, ClusterOptions};
 use super::manifests;
 use crate::operator;
@@ -15,7 +17,10 @@ use ganglion_core::quantity;
 
 /// Options of `check`.
 #[derive(Args, Debug, Clone)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct CheckArgs {
+    #[command(subcommand)]
+    what: Option<CheckedSubject>,
     /// File with ClosedLoops, YAML or JSON; - for standard input. May be repeated. Other kinds in it are ignored.
     #[arg(short, long = "filename", value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
@@ -32,7 +37,14 @@ pub struct CheckArgs {
     cluster: ClusterOptions,
 }
 
-/// Error: loops were not checked, or would not work.
+/// The subject of a check, if it is not loops.
+#[derive(Subcommand, Debug, Clone)]
+enum CheckedSubject {
+    /// Checks an installation: what works in this cluster, and what to do about each gap.
+    Cluster(CheckClusterArgs),
+}
+
+/// Error: loops or an installation were not checked, or would not work.
 #[derive(Debug, Error)]
 pub enum Error {
     #[error("{failed} of {all} checks failed")]
@@ -41,6 +53,8 @@ pub enum Error {
     Manifests(#[from] manifests::Error),
     #[error(transparent)]
     Settings(#[from] settings::Error),
+    #[error(transparent)]
+    Cluster(#[from] check_cluster::Error),
     #[error(transparent)]
     App(#[from] operator::Error),
 }
@@ -51,8 +65,11 @@ fn metric_value(text: &str) -> Result<(String, String), String> {
     Ok((metric.to_owned(), value.to_owned()))
 }
 
-/// Writes a report on each loop to standard output.
+/// Writes the report on each loop, or on the installation, to standard output.
 pub async fn check(check: CheckArgs) -> Result<(), Error> {
+    if let Some(CheckedSubject::Cluster(args)) = check.what {
+        return Ok(check_cluster::check(args).await?);
+    }
     let loops = manifests::all_of_kind("ClosedLoop", &check.files)?;
     let settings = check.settings.as_deref().map(Settings::load).transpose()?.unwrap_or_default();
     let (config, namespace) = cluster::configured(check.cluster, check.namespace).await?;

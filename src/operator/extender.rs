@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::{Error, listen};
-use crate::operator::settings::Settings;
+use crate::operator::settings::{Placement, Settings};
 use ganglion_placement::extender::Extender;
 use ganglion_runtime::certificate::tls::{self, ReloadingClientCa};
 use ganglion_runtime::certificate::{CertificateKeeper, CertificateSecret};
@@ -23,12 +23,17 @@ const CONNECTIONS: usize = 512;
 /// Creates the keeper of the certificate; None if the settings select HTTP.
 pub fn keeper(settings: &Settings, namespace: &str) -> Option<CertificateKeeper> {
     let placement = &settings.placement;
-    let mut server_names = placement.server_names.clone();
-    if server_names.is_empty() {
-        server_names.push(format!("ganglion-extender.{namespace}.svc"));
-    }
+    let server_names = server_names(placement, namespace);
     let (namespace, name) = (namespace.to_owned(), placement.tls_secret.clone());
     placement.tls.then(|| CertificateKeeper::new(CertificateSecret { namespace, name, server_names }))
+}
+
+/// Names and addresses that schedulers use for the server of an operator in this namespace.
+pub fn server_names(placement: &Placement, namespace: &str) -> Vec<String> {
+    match placement.server_names.as_slice() {
+        [] => vec![format!("ganglion-extender.{namespace}.svc")],
+        names => names.to_vec(),
+    }
 }
 
 /// Interval at which the file of the client authorities is read again. The kubelet updates a mounted file within a

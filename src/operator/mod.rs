@@ -7,6 +7,7 @@ pub mod check;
 pub mod drain;
 mod extender;
 pub mod http;
+pub mod installation;
 pub mod kinds;
 mod outbound;
 pub mod plan;
