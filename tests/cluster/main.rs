@@ -12,6 +12,7 @@ mod availability;
 mod bystanders;
 mod checks;
 mod choices;
+mod cluster_check;
 mod crash;
 mod drain;
 mod equal;
