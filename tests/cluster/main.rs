@@ -59,6 +59,7 @@ mod pools;
 mod random;
 mod receipts;
 mod refused;
+mod release;
 mod replacements;
 mod rollouts;
 

@@ -48,10 +48,11 @@ pub fn base() -> PathBuf {
     root().join("kustomize/base")
 }
 
-/// Installs the operator as a user does, with all of `kustomize/base` of this or another version. Installed already, it
-/// is upgraded or downgraded.
-pub async fn apply(cluster: &Cluster, base: &Path) -> Result<()> {
-    cluster.kubectl(&["apply", "--server-side", "-k", &base.display().to_string()], None).await?;
+/// Installs the operator as a user does: by a directory `kustomize/base` of this or another version, or by a file of a
+/// release. Installed already, it is upgraded or downgraded.
+pub async fn apply(cluster: &Cluster, manifests: &Path) -> Result<()> {
+    let option = if manifests.is_dir() { "-k" } else { "-f" };
+    cluster.kubectl(&["apply", "--server-side", option, &manifests.display().to_string()], None).await?;
     cluster.established("--all").await
 }
 

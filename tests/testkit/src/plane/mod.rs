@@ -65,27 +65,28 @@ impl Plane {
         Self::own_with(name, nodes, &install::base()).await
     }
 
-    /// The same with the manifests of another version: a directory `kustomize/base`.
-    pub async fn own_with(name: &str, nodes: usize, base: &Path) -> Result<OwnPlane> {
+    /// The same with other manifests: a directory `kustomize/base`, or a file of a release.
+    pub async fn own_with(name: &str, nodes: usize, manifests: &Path) -> Result<OwnPlane> {
         let turn = OWN_PLANES.acquire().await?;
         let name = format!("test-{}-{name}", std::process::id());
-        let plane = Arc::new(Self::start(&name, nodes, base).await?);
+        let plane = Arc::new(Self::start(&name, nodes, manifests).await?);
         // Dropping the guard releases the permit.
         turn.forget();
         Ok(OwnPlane(plane))
     }
 
-    async fn start(name: &str, nodes: usize, base: &Path) -> Result<Self> {
-        Self::start_at(&audit::kept().join(name), Wanted { name, nodes, quiet: true, ..Wanted::default() }, base).await
+    async fn start(name: &str, nodes: usize, manifests: &Path) -> Result<Self> {
+        Self::start_at(&audit::kept().join(name), Wanted { name, nodes, quiet: true, ..Wanted::default() }, manifests)
+            .await
     }
 
     /// Starts a plane with its audit log in this directory. A plane that runs already is used as it is.
-    async fn start_at(home: &Path, wanted: Wanted<'_>, base: &Path) -> Result<Self> {
+    async fn start_at(home: &Path, wanted: Wanted<'_>, manifests: &Path) -> Result<Self> {
         std::fs::create_dir_all(home)?;
         let audit = Audit::prepare(home, false)?;
         let wanted = Wanted { more: audit.options(), ..wanted };
         let cluster = Cluster::start(&wanted).await?;
-        install::apply(&cluster, base).await?;
+        install::apply(&cluster, manifests).await?;
         let token = install::token(&cluster.client).await?;
         Ok(Self { cluster, token, audit })
     }
