@@ -172,7 +172,7 @@ impl<'a> Installation<'a> {
         self.passes(&["ok 10 of 10 are installed"]).await.map(drop)
     }
 
-    async fn rights(&self) -> Result<()> {
+    async fn rights(&mut self) -> Result<()> {
         let rules = self.kubectl(&["get", "clusterrole", "ganglion", "-o", "json"]).await?;
         let rules: Value = serde_json::from_str(&rules)?;
         let rules = rules["rules"].as_array().context("no rules")?;
@@ -186,6 +186,10 @@ impl<'a> Installation<'a> {
         ])
         .await?;
         self.apply("-k", "kustomize/base").await?;
+        // Without the right to renew its lease, the operator has ended, as it must.
+        self.operator.kill();
+        self.operator.start()?;
+        self.operator.ready().await?;
         self.passes(&["permissions of kustomize/base"]).await.map(drop)
     }
 
@@ -246,7 +250,7 @@ impl<'a> Installation<'a> {
 fn each_gap_of_an_installation_is_named() {
     let plane = block_on(Plane::own("check-cluster", 2)).expect("a plane of its own");
     story_on(&plane.0, Road::Direct, "check-cluster", async |testbed| {
-        let installation = Installation::open(testbed).await?;
+        let mut installation = Installation::open(testbed).await?;
         installation.complete().await?;
         installation.policies().await?;
         installation.definitions().await?;
