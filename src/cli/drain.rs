@@ -10,10 +10,11 @@ use thiserror::Error;
 
 use super::cluster::{self, ClusterOptions};
 use super::output::{self, OutputFormat};
+use super::parse_duration;
+use super::signals::{INTERRUPTED, interrupts};
 use crate::operator;
 use crate::operator::drain::{Drain, DrainOptions};
 use ganglion_actions_plan::drain::{DrainOutcome, DrainReport, DrainWishes, nodes_words, plan_text, report_text};
-use ganglion_core::duration;
 use ganglion_core::words::counted;
 use screen::Screen;
 
@@ -22,9 +23,6 @@ const STAYS: u8 = 3;
 
 /// Exit code: the timeout has expired.
 const TIMED_OUT: u8 = 4;
-
-/// Exit code: interrupted. The value that a shell reports for a process that SIGINT ends.
-const INTERRUPTED: u8 = 130;
 
 /// Options of `drain`.
 #[derive(Args, Debug, Clone)]
@@ -112,10 +110,6 @@ pub enum Error {
     Signals(#[source] std::io::Error),
 }
 
-fn parse_duration(text: &str) -> Result<SignedDuration, String> {
-    duration::parse(text).map_err(|error| error.to_string())
-}
-
 /// Name of a node as kubectl accepts it: `n0`, `node/n0`.
 fn node_name(text: &str) -> Result<String, String> {
     match text.split_once('/') {
@@ -166,7 +160,7 @@ pub async fn drain(args: DrainArgs) -> Result<ExitCode, Error> {
 
 async fn follow(args: &DrainArgs, drain: &mut Drain, mut screen: Screen) -> Result<ExitCode, Error> {
     let until = args.timeout.filter(|limit| limit.is_positive()).map(|limit| drain.since() + limit);
-    let mut interrupted = interrupts()?;
+    let mut interrupted = interrupts().map_err(Error::Signals)?;
     let in_time = tokio::select! {
         over = drain.follow(until, |drain| screen.show(drain)) => Some(over?),
         () = interrupted.arrived() => None,
@@ -179,27 +173,6 @@ async fn follow(args: &DrainArgs, drain: &mut Drain, mut screen: Screen) -> Resu
     let report = drain.report(!in_time).await;
     print!("{}", args.output.of(&report, || report_text(&report, false))?);
     Ok(code(&report))
-}
-
-/// SIGINT and SIGTERM.
-struct Interrupts {
-    interrupt: tokio::signal::unix::Signal,
-    terminate: tokio::signal::unix::Signal,
-}
-
-fn interrupts() -> Result<Interrupts, Error> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let on = |kind| signal(kind).map_err(Error::Signals);
-    Ok(Interrupts { interrupt: on(SignalKind::interrupt())?, terminate: on(SignalKind::terminate())? })
-}
-
-impl Interrupts {
-    async fn arrived(&mut self) {
-        tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-        }
-    }
 }
 
 fn how_to_go_on(drain: &Drain) -> String {

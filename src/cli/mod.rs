@@ -13,17 +13,20 @@ mod objects;
 mod output;
 pub mod plan;
 pub mod push;
+mod signals;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use jiff::SignedDuration;
 use thiserror::Error;
 
 use crate::operator;
 use crate::operator::settings::{self, Settings};
 use crate::operator::telemetry::Format;
 use cluster::ClusterOptions;
+use ganglion_core::duration;
 
 /// Name of the program as a kubectl plugin.
 const PLUGIN: &str = "kubectl-ganglion";
@@ -209,6 +212,11 @@ fn pod_identity() -> Option<String> {
 fn host_identity() -> String {
     let host = hostname::get().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     format!("{host}_{:016x}", fastrand::u64(..))
+}
+
+/// Parses the duration of an option: 90s, 10m, 1h.
+fn parse_duration(text: &str) -> Result<SignedDuration, String> {
+    duration::parse(text).map_err(|error| error.to_string())
 }
 
 /// File name and text of each CRD manifest.

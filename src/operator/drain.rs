@@ -17,8 +17,10 @@ use thiserror::Error;
 use tokio::time::sleep;
 
 use super::plan::{self, PlanBasis};
+use super::read;
 use crate::operator::settings::Settings;
-use cluster::{DrainClient, LEASE};
+use cluster::DrainClient;
+pub use cluster::{LEASE, MANAGER};
 use ganglion_actions_plan::drain::action::{is_open, is_seen, key_of, manifest};
 use ganglion_actions_plan::drain::{
     DrainPlan, DrainProgress, DrainReport, DrainWishes, LastEviction, MoveKey, Terminations, WorkloadMove,
@@ -188,7 +190,7 @@ impl Drain {
     /// number.
     pub async fn begin(&mut self) -> Result<usize, Error> {
         self.refresh().await?;
-        let missing = self.cluster.missing_rights(self.progress().rights()).await?;
+        let missing = read::missing_rights(&self.cluster.client, self.progress().rights()).await?;
         if !missing.is_empty() {
             return Err(Error::MissingRights(missing.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")));
         }

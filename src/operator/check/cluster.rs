@@ -14,22 +14,17 @@ use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::operator::admission;
+use crate::operator::read;
 use ganglion_api::closed_loop::metric::Metric;
 use ganglion_api::closed_loop::{ClosedLoop, TargetRef};
 use ganglion_api::decision::Decision;
 use ganglion_api::execution::Execution;
-use ganglion_api::foreign::{
-    ScaledObject, ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding, VerticalPodAutoscaler,
-};
+use ganglion_api::foreign::{ScaledObject, VerticalPodAutoscaler};
 use ganglion_api::monitoring::Monitoring;
 use ganglion_api::node_config::NodeConfig;
 use ganglion_core::check::CheckReport;
-use ganglion_core::facts::{
-    DeploymentFact, HpaFact, NodeFact, PolicyBindingFact, PolicyFact, ReplicaSet, ReplicaSetFact, ScaledObjectFact,
-    VpaFact,
-};
-use ganglion_core::world::{Fact, Origin, World};
+use ganglion_core::facts::{DeploymentFact, HpaFact, NodeFact, ReplicaSet, ReplicaSetFact, ScaledObjectFact, VpaFact};
+use ganglion_core::world::{Fact, Origin};
 use ganglion_runtime::error::failure;
 use ganglion_runtime::store::Store;
 
@@ -137,16 +132,10 @@ impl Surroundings<'_> {
 
     /// Checks whether the admission policies for loops are in force, without which the operator does not act.
     pub async fn policies(&self, report: &mut CheckReport) {
-        let mut world = World::default();
-        world.guard(admission::guards());
-        let read = async {
-            load::<ValidatingAdmissionPolicy, PolicyFact>(self.client, &mut world).await?;
-            load::<ValidatingAdmissionPolicyBinding, PolicyBindingFact>(self.client, &mut world).await
-        };
-        match (read.await, world.policy_problem(ClosedLoop::KIND)) {
-            (Ok(()), None) => report.passed("the admission policies for loops are in force"),
-            (Ok(()), Some(problem)) => report.failed(problem.to_string()),
-            (Err(error), _) => report.unsure(format!("admission policies: not read: {}", failure(&error))),
+        match read::policy_problem(self.client, ClosedLoop::KIND).await {
+            Ok(None) => report.passed("the admission policies for loops are in force"),
+            Ok(Some(problem)) => report.failed(problem.to_string()),
+            Err(error) => report.unsure(format!("admission policies: not read: {}", failure(&error))),
         }
     }
 
@@ -174,16 +163,4 @@ impl Surroundings<'_> {
             Err(error) => report.unsure(format!("whether the operator may act here: not read: {}", failure(&error))),
         }
     }
-}
-
-/// Reads all objects of a cluster-scoped kind into the world.
-async fn load<K, F>(client: &Client, world: &mut World) -> Result<(), kube::Error>
-where
-    K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug,
-    F: Fact + From<K>,
-{
-    for object in Api::<K>::all(client.clone()).list(&ListParams::default()).await?.items {
-        world.apply(F::from(object), Origin::Watch);
-    }
-    Ok(())
 }

@@ -6,7 +6,6 @@ use std::fmt::Debug;
 use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
-use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
@@ -17,17 +16,15 @@ use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 use super::Error;
-use ganglion_actions_plan::drain::{
-    DrainRight, LastEviction, NodePod, PendingPod, PodSurroundings, action, is_confined,
-};
+use ganglion_actions_plan::drain::{LastEviction, NodePod, PendingPod, PodSurroundings, action, is_confined};
 use ganglion_api::marks;
 use ganglion_api::refs::WorkloadRef;
 use ganglion_api::workload_action::WorkloadAction;
 use ganglion_core::facts::{ClaimFact, DeploymentFact, Identity, Key, NodeFact, NodeName, Uid};
 use ganglion_runtime::eviction::{self, EvictionAnswer};
 
-/// Field manager of a drain's writes. It begins like kubectl's field manager: a person creates these actions.
-const MANAGER: &str = "kubectl-ganglion";
+/// Field manager of the writes of commands. It begins like kubectl's field manager: a person creates these actions.
+pub const MANAGER: &str = "kubectl-ganglion";
 
 /// Name of the operator's Lease, unless its settings have another one.
 pub const LEASE: &str = "ganglion";
@@ -161,30 +158,6 @@ impl DrainClient {
             }),
             Err(error) => Err(error.into()),
         }
-    }
-
-    /// Rights of these that the user does not have.
-    pub async fn missing_rights(&self, rights: Vec<DrainRight>) -> Result<Vec<DrainRight>, Error> {
-        let one = async |right: DrainRight| {
-            let (resource, subresource) = right.resource.split_once('/').unzip();
-            let resource_attributes = Some(ResourceAttributes {
-                group: Some(right.group.to_owned()),
-                resource: Some(resource.unwrap_or(right.resource).to_owned()),
-                subresource: subresource.map(str::to_owned),
-                verb: Some(right.verb.to_owned()),
-                namespace: right.namespace.clone(),
-                name: right.name.clone(),
-                ..ResourceAttributes::default()
-            });
-            let spec = SelfSubjectAccessReviewSpec { resource_attributes, ..SelfSubjectAccessReviewSpec::default() };
-            let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
-            let reviews: Api<SelfSubjectAccessReview> = Api::all(self.client.clone());
-            let answer = reviews.create(&PostParams::default(), &review).await?;
-            let allowed = answer.status.is_some_and(|status| status.allowed);
-            Ok::<Option<DrainRight>, Error>((!allowed).then_some(right))
-        };
-        let answers: Vec<Option<DrainRight>> = stream::iter(rights).map(one).buffered(AT_ONCE).try_collect().await?;
-        Ok(answers.into_iter().flatten().collect())
     }
 
     /// The leases of operators, in all namespaces or in this one. None if the user may not read them.

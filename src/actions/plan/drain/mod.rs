@@ -26,7 +26,7 @@ pub use plan::{DrainPlan, LeavingPod, PodSurroundings, WorkloadMove, is_confined
 pub use pods::{NodePod, Termination};
 pub use progress::{DrainProgress, NewMove};
 pub use report::{DrainOutcome, DrainReport, PendingPod, PlannedHow, PlannedMove};
-pub use rights::DrainRight;
+pub use rights::UserRight;
 pub use text::{news, nodes_words, plan_text, report_text, tree};
 
 /// Options of a drain.

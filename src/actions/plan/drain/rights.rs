@@ -5,9 +5,9 @@ use std::fmt::{Display, Formatter, Result};
 
 use super::progress::DrainProgress;
 
-/// A right that the user of a drain needs.
+/// A right that the user of a command needs.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct DrainRight {
+pub struct UserRight {
     pub verb: &'static str,
     pub group: &'static str,
     /// Resource, or resource and subresource.
@@ -16,7 +16,7 @@ pub struct DrainRight {
     pub name: Option<String>,
 }
 
-impl Display for DrainRight {
+impl Display for UserRight {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
         let Self { verb, group, resource, namespace, name } = self;
         write!(f, "{verb} {resource}")?;
@@ -32,25 +32,20 @@ impl Display for DrainRight {
 
 impl DrainProgress<'_> {
     /// Rights for everything that the drain would do now. An action requires the right to evict pods, too.
-    pub fn rights(&self) -> Vec<DrainRight> {
+    pub fn rights(&self) -> Vec<UserRight> {
         let acting: BTreeSet<String> = self.due().map(|of| of.namespace.clone()).collect();
         let evicting = self.evictable().map(|pod| pod.key.namespace.clone()).chain(acting.iter().cloned());
         let evicting: BTreeSet<String> = evicting.collect();
-        let in_namespace = |group, resource, namespace: String| DrainRight {
+        let in_namespace = |group, resource, namespace: String| UserRight {
             verb: "create",
             group,
             resource,
             namespace: Some(namespace),
             name: None,
         };
-        let cordon = |node: String| DrainRight {
-            verb: "patch",
-            group: "",
-            resource: "nodes",
-            namespace: None,
-            name: Some(node),
-        };
-        let mut all: Vec<DrainRight> = self.nodes.iter().map(|node| cordon(node.to_string())).collect();
+        let cordon =
+            |node: String| UserRight { verb: "patch", group: "", resource: "nodes", namespace: None, name: Some(node) };
+        let mut all: Vec<UserRight> = self.nodes.iter().map(|node| cordon(node.to_string())).collect();
         all.extend(acting.into_iter().map(|name| in_namespace("ganglion.dev", "workloadactions", name)));
         all.extend(evicting.into_iter().map(|name| in_namespace("", "pods/eviction", name)));
         all
