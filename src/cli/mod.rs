@@ -13,6 +13,7 @@ mod objects;
 mod output;
 pub mod plan;
 pub mod push;
+pub mod remove;
 mod signals;
 
 use std::net::SocketAddr;
@@ -73,6 +74,9 @@ pub enum Command {
     Check(check::CheckArgs),
     /// Shows the proposal of a loop with `mode: Approve`, or approves it.
     Approve(approve::ApproveArgs),
+    /// Removes everything of the operator from the cluster but the installation itself: ends actions, deletes all
+    /// objects of its kinds, and takes its marks off pods, workloads and nodes.
+    Remove(remove::RemoveArgs),
 }
 
 /// Options of `run`.
@@ -158,6 +162,8 @@ pub enum Error {
     Plan(#[from] plan::Error),
     #[error(transparent)]
     Drain(#[from] drain::Error),
+    #[error(transparent)]
+    Remove(#[from] remove::Error),
     #[error("cannot read or write {path}")]
     File {
         path: PathBuf,

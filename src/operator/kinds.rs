@@ -27,6 +27,31 @@ use ganglion_runtime::watch::Feeds;
 
 /// Starts the watch of every kind.
 pub fn feed(feeds: &mut Feeds) {
+    feed_workloads(feeds);
+    feeds.optional_cluster::<ValidatingAdmissionPolicy, PolicyFact>();
+    feeds.optional_cluster::<ValidatingAdmissionPolicyBinding, PolicyBindingFact>();
+    feeds.namespaced::<WorkloadAction, WorkloadAction>();
+    feeds.namespaced::<WorkloadActionReceipt, ReceiptFact>();
+    feeds.namespaced::<ClosedLoop, ClosedLoop>();
+    feeds.namespaced::<Monitoring, Monitoring>();
+    feeds.namespaced::<Decision, Decision>();
+    feeds.namespaced::<Execution, Execution>();
+    feeds.namespaced::<NodeConfig, NodeConfig>();
+    feeds.namespaced::<NodeConfigTemplate, NodeConfigTemplate>();
+    feeds.namespaced::<SwarmPool, SwarmPool>();
+    feeds.cluster::<PlacementPolicy, PlacementPolicy>();
+}
+
+/// Starts the watches of the kinds that [`super::term::Term::start_completing`] needs. The kinds of the operator may be
+/// gone already.
+pub fn feed_completing(feeds: &mut Feeds) {
+    feed_workloads(feeds);
+    feeds.optional::<WorkloadAction, WorkloadAction>();
+    feeds.optional::<WorkloadActionReceipt, ReceiptFact>();
+}
+
+/// Starts the watches of workloads and of all that their moves depend on.
+fn feed_workloads(feeds: &mut Feeds) {
     feeds.cluster::<Node, NodeFact>();
     feeds.namespaced::<SlimPod, PodFact>();
     // Pods outside the watched namespaces, as load of their nodes.
@@ -43,16 +68,4 @@ pub fn feed(feeds: &mut Feeds) {
     feeds.optional_cluster::<PersistentVolume, VolumeFact>();
     feeds.optional_named::<MutatingAdmissionPolicy, PinPolicyFact>(marks::PIN_POLICY);
     feeds.optional_named::<MutatingAdmissionPolicyBinding, PinBindingFact>(marks::PIN_POLICY);
-    feeds.optional_cluster::<ValidatingAdmissionPolicy, PolicyFact>();
-    feeds.optional_cluster::<ValidatingAdmissionPolicyBinding, PolicyBindingFact>();
-    feeds.namespaced::<WorkloadAction, WorkloadAction>();
-    feeds.namespaced::<WorkloadActionReceipt, ReceiptFact>();
-    feeds.namespaced::<ClosedLoop, ClosedLoop>();
-    feeds.namespaced::<Monitoring, Monitoring>();
-    feeds.namespaced::<Decision, Decision>();
-    feeds.namespaced::<Execution, Execution>();
-    feeds.namespaced::<NodeConfig, NodeConfig>();
-    feeds.namespaced::<NodeConfigTemplate, NodeConfigTemplate>();
-    feeds.namespaced::<SwarmPool, SwarmPool>();
-    feeds.cluster::<PlacementPolicy, PlacementPolicy>();
 }

@@ -13,6 +13,7 @@ mod outbound;
 pub mod plan;
 mod ranker;
 pub mod read;
+pub mod remove;
 pub mod settings;
 mod signals;
 pub mod telemetry;
@@ -48,7 +49,7 @@ use ganglion_runtime::metrics::Metrics;
 use ganglion_runtime::store::Store;
 use ganglion_runtime::tasks;
 use ganglion_runtime::watch::{Feeds, Readiness, Relist, WatchOptions};
-use term::Term;
+use term::{Term, TermTasks};
 
 /// Access to the cluster.
 #[derive(Clone, Debug, Default)]
@@ -147,7 +148,7 @@ pub async fn run(options: RunOptions, settings: Settings) -> Result<(), Error> {
     let mut extender = extender::serve(options.extender_bind, extender, &keeper, &settings, &client, &ended).await?;
     info!(identity = options.identity, address = %options.bind, version = env!("CARGO_PKG_VERSION"), "started");
 
-    let mut elector = elector(&client, &settings, &options, &namespace);
+    let mut elector = elector(&client, &settings, &options.identity, &options.watch_namespaces, &namespace);
     let (ready, relist) = (feeds.ready(), feeds.relist());
     let identity = options.identity;
     let certificate = keeper.filter(|_| options.extender_bind.is_some());
@@ -161,7 +162,6 @@ pub async fn run(options: RunOptions, settings: Settings) -> Result<(), Error> {
         metrics,
         store,
         ready,
-        relist,
         stop,
         identity,
     };
@@ -174,7 +174,7 @@ pub async fn run(options: RunOptions, settings: Settings) -> Result<(), Error> {
         Err(panicked) = &mut extender => Err(panicked.into()),
         Err(panicked) = &mut upkeep => Err(panicked.into()),
         Err(panicked) = &mut learning => Err(panicked.into()),
-        result = parts.lead(&mut elector) => result,
+        result = parts.lead(&mut elector, &relist) => result,
     };
     if result.is_ok() {
         elector.release().await;
@@ -209,7 +209,6 @@ struct OperatorParts {
     metrics: Metrics,
     store: Store,
     ready: Readiness,
-    relist: Relist,
     stop: CancellationToken,
     identity: String,
 }
@@ -220,7 +219,7 @@ impl OperatorParts {
     ///
     /// After another replica, the caches are filled again first. The watches of a standby may lag behind what the former
     /// leader has done, and an object that it created and deleted would be created a second time.
-    async fn lead(&self, elector: &mut Elector<KubeLeases>) -> Result<(), Error> {
+    async fn lead(&self, elector: &mut Elector<KubeLeases>, relist: &Relist) -> Result<(), Error> {
         tokio::select! {
             biased;
             () = self.stop.cancelled() => return Ok(()),
@@ -231,7 +230,7 @@ impl OperatorParts {
             } => {}
         }
         if elector.follows_another() {
-            let relisted = self.relist.all();
+            let relisted = relist.all();
             tokio::select! {
                 biased;
                 () = self.stop.cancelled() => return Ok(()),
@@ -239,6 +238,15 @@ impl OperatorParts {
                 () = relisted.ready() => info!("caches filled again after another replica"),
             }
         }
+        self.serve(elector.hold(), |term| term.start_all()).await
+    }
+
+    /// Runs the controllers that `start` starts until they have stopped and drained, or until the lease is lost.
+    async fn serve(
+        &self,
+        lost: impl Future<Output = LeaseLost>,
+        start: impl FnOnce(Term<'_>) -> TermTasks,
+    ) -> Result<(), Error> {
         self.metrics.leader.set(1);
         let leader = CancellationToken::new();
         let _fence = leader.clone().drop_guard();
@@ -249,11 +257,11 @@ impl OperatorParts {
             senders: JoinSet::new(),
             name: term_name(),
         };
-        let (mut work, mut senders) = term.start_all();
+        let TermTasks { mut work, mut senders } = start(term);
         let result = tokio::select! {
             biased;
             // No draining: another replica may already act.
-            lost = elector.hold() => {
+            lost = lost => {
                 leader.cancel();
                 Err(Error::Lease(lost))
             }
@@ -303,16 +311,27 @@ fn list_timeout(settings: &Settings) -> Duration {
     settings.request_timeout().max(Duration::from_secs(30))
 }
 
-fn elector(client: &Client, settings: &Settings, options: &RunOptions, namespace: &str) -> Elector<KubeLeases> {
+/// Timings of the election, from the settings.
+fn timings(settings: &Settings) -> Timings {
     let lease = &settings.lease;
-    let timings = Timings {
+    Timings {
         duration: Duration::from_secs(lease.duration_seconds),
         renew_deadline: Duration::from_secs(lease.renew_deadline_seconds),
         retry: Duration::from_secs(lease.retry_seconds),
-    };
+    }
+}
+
+/// A candidate for the lease in `namespace`, which works in the `watched` namespaces; in all if there are none.
+fn elector(
+    client: &Client,
+    settings: &Settings,
+    identity: &str,
+    watched: &[String],
+    namespace: &str,
+) -> Elector<KubeLeases> {
+    let (timings, name) = (timings(settings), &settings.lease.name);
     // A third of the deadline, so that there is time for further attempts if a response is lost.
-    let leases = KubeLeases::new(client.clone(), namespace, &lease.name, timings.renew_deadline / 3);
-    let watched = &options.watch_namespaces;
-    Elector::new(leases, timings, options.identity.clone(), namespace, &lease.name)
+    let leases = KubeLeases::new(client.clone(), namespace, name, timings.renew_deadline / 3);
+    Elector::new(leases, timings, identity.to_owned(), namespace, name)
         .annotated(marks::NAMESPACES, (!watched.is_empty()).then(|| watched.join(",")))
 }

@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::{OperatorParts, list_timeout};
 use crate::operator::ranker::PolicyRanker;
 use ganglion_actions::{GateController, WorkloadActionController};
+use ganglion_actions_plan::Limits;
 use ganglion_core::facts::Key;
 use ganglion_core::world::{Fact, World};
 use ganglion_loops::closed_loop::{ClosedLoopController, Preflights};
@@ -33,6 +34,17 @@ use ganglion_runtime::run::Run;
 use ganglion_runtime::watch::namespaces::NamespaceFeeds;
 use ganglion_runtime::writer::Writer;
 
+/// Maximum time between two rounds of the janitor while somebody waits for it.
+const HASTY_ROUND: Duration = Duration::from_secs(1);
+
+/// Tasks of a leader term.
+pub struct TermTasks {
+    /// Tasks of the controllers.
+    pub work: JoinSet<()>,
+    /// Tasks that send their events.
+    pub senders: JoinSet<()>,
+}
+
 /// The controllers of one leader term.
 pub struct Term<'a> {
     pub parts: &'a OperatorParts,
@@ -45,24 +57,12 @@ pub struct Term<'a> {
 }
 
 impl Term<'_> {
-    /// Starts all controllers. Returns the tasks of the controllers and the tasks that send their events.
-    pub fn start_all(mut self) -> (JoinSet<()>, JoinSet<()>) {
+    /// Starts all controllers.
+    pub fn start_all(mut self) -> TermTasks {
         let OperatorParts { settings, outbound, .. } = self.parts;
-        let resync = Duration::from_secs(settings.workload_actions.resync_seconds);
-        let limits = settings.limits();
-        let actions = self.start(settings.workload_actions.concurrency, |ctx| WorkloadActionController {
-            limits,
-            ranker: Arc::new(PolicyRanker(self.parts.placement.clone())),
-            resync,
-            notifier: ganglion_actions::Notifier::new(ctx.clone(), Arc::clone(outbound)),
-            ctx,
-            memories: Memories::default(),
-            shared: ganglion_actions::SharedState::default(),
-        });
+        let actions = self.start_actions(settings.limits());
         self.tasks.spawn(ganglion_actions::usage::run(actions.ctx.clone(), Arc::clone(outbound)));
-        self.tasks.spawn(ganglion_actions::run_janitor(actions));
-        let releases = settings.workload_actions.concurrency;
-        self.start_with(releases, |ctx| GateController { ctx, memories: Memories::default() }, GateController::gated);
+        self.tasks.spawn(ganglion_actions::run_janitor(actions, ganglion_actions::JANITOR_ROUND));
         let loops = settings.closed_loops.concurrency;
         let discovery = Arc::new(Discovery::default());
         let namespaces = settings.namespaces();
@@ -105,7 +105,41 @@ impl Term<'_> {
         });
         self.start_swarm_pools();
         self.start_placement();
-        (self.tasks, self.senders)
+        self.ended()
+    }
+
+    /// Starts only the controllers that complete or undo work in flight: actions, gates and the janitor. `limits` admit
+    /// no replica, so that no action begins.
+    pub fn start_completing(mut self, limits: Limits) -> TermTasks {
+        let actions = self.start_actions(limits);
+        self.tasks.spawn(ganglion_actions::run_janitor(actions, HASTY_ROUND));
+        self.ended()
+    }
+
+    fn ended(self) -> TermTasks {
+        TermTasks { work: self.tasks, senders: self.senders }
+    }
+
+    /// Starts the controllers of actions and gates.
+    fn start_actions(&mut self, limits: Limits) -> Arc<WorkloadActionController> {
+        let OperatorParts { settings, outbound, .. } = self.parts;
+        let resync = Duration::from_secs(settings.workload_actions.resync_seconds);
+        let concurrency = settings.workload_actions.concurrency;
+        let actions = self.start(concurrency, |ctx| WorkloadActionController {
+            limits,
+            ranker: Arc::new(PolicyRanker(self.parts.placement.clone())),
+            resync,
+            notifier: ganglion_actions::Notifier::new(ctx.clone(), Arc::clone(outbound)),
+            ctx,
+            memories: Memories::default(),
+            shared: ganglion_actions::SharedState::default(),
+        });
+        self.start_with(
+            concurrency,
+            |ctx| GateController { ctx, memories: Memories::default() },
+            GateController::gated,
+        );
+        actions
     }
 
     fn start_placement(&mut self) {

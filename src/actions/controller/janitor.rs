@@ -16,14 +16,14 @@ use ganglion_core::world::Fact;
 use ganglion_runtime::events::{EventText, reference};
 use ganglion_runtime::metrics::ReasonLabel;
 
-/// Maximum time between two rounds.
-const ROUND: Duration = Duration::from_secs(60);
+/// Usual maximum time between two rounds.
+pub const ROUND: Duration = Duration::from_secs(60);
 
-/// Runs rounds until the controller stops.
-pub async fn run(controller: Arc<WorkloadActionController>) {
+/// Runs rounds until the controller stops, with at most this time between two rounds.
+pub async fn run(controller: Arc<WorkloadActionController>, longest: Duration) {
     let mut janitor = Janitor::default();
     while !controller.ctx.stop.is_cancelled() {
-        let pause = janitor.round(&controller).await;
+        let pause = janitor.round(&controller).await.min(longest);
         tokio::select! {
             () = controller.ctx.stop.cancelled() => return,
             () = tokio::time::sleep(pause) => {}

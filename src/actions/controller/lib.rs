@@ -48,7 +48,7 @@ use ganglion_runtime::frame::{Memories, Next, Reconciler};
 use ganglion_runtime::refusals::Refusals;
 use ganglion_runtime::status::{StatusMethod, StatusWriter};
 pub use gate::GateController;
-pub use janitor::{Janitor, run as run_janitor};
+pub use janitor::{Janitor, ROUND as JANITOR_ROUND, run as run_janitor};
 pub use notifier::Notifier;
 use perform::Failures;
 use waits::Waits;

@@ -72,6 +72,7 @@ use ganglion_core::facts::{Key, ReceiptFact, Uid};
 use ganglion_core::namespaces::Namespaces;
 use ganglion_core::world::World;
 pub use holder::{NeededOwner, needed_owner};
+pub use origin::gitops_manager;
 use rank::NodeRanker;
 pub use refusal::refused;
 use scope::{Outlook, StartRefusal};

@@ -203,7 +203,7 @@ pub fn plan(secret: Option<&Secret>, wanted: WantedSecret<'_>, now: Timestamp) -
 }
 
 /// Whether the operator may change the Secret.
-fn is_ours(secret: &Secret) -> bool {
+pub fn is_ours(secret: &Secret) -> bool {
     let (label, value) = MANAGED_BY;
     let labelled = secret.metadata.labels.as_ref().and_then(|labels| labels.get(label));
     let issued_into = secret.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(CERT_MANAGER));
