@@ -13,7 +13,6 @@ use testkit::proxy::gate::{Held, HoldPoint};
 use testkit::servers::http::{Manner, Server};
 use testkit::testbed::Testbed;
 use testkit::testbed::loops::{self, SCALES, account, demo, ended, make, push, replicas, travelled, until};
-use testkit::testbed::nodes::Size;
 use testkit::testbed::pools::{WORKERS, check, converged, kubelet, pool, reloading, stateful_set};
 use testkit::testbed::workload::Workload;
 
@@ -68,10 +67,9 @@ impl<'a> Flight<'a> {
         stateful_set(testbed, workers).await?;
         pool(testbed, WORKERS, reloading(json!({}))).await?;
         converged(testbed, WORKERS, 3, JOBS).await?;
-        let nodes = testbed.nodes(1, Size::default()).await?;
         let server = Server::start(node_configs::pascals(PASCALS.0)).await;
         let source = json!({"deltaP": node_configs::pressure(&server.url("/"))});
-        node_configs::put(testbed, "measured", &nodes.names[0], source).await?;
+        node_configs::put(testbed, "measured", &kubelet.node, source).await?;
         node_configs::ready(testbed, "measured", "True", "Sampled").await?;
         let scaled = replicas(testbed, "web").await?;
         Ok(Self { testbed, acts, kubelet, server, scaled, sampled: None, workers })
