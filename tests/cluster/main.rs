@@ -59,14 +59,10 @@ mod pools;
 mod random;
 mod receipts;
 mod refused;
-<<<<<<< HEAD
 mod release;
-=======
 mod remove;
->>>>>>> 3bcb0069 (cli: remove everything of the operator from the cluster)
 mod replacements;
 mod rollouts;
-
 mod samples;
 mod scaling;
 mod scenes;

@@ -461,8 +461,10 @@ fn first_receipt(ctx: &PlanContext) -> Option<NextStep> {
 /// The action's receipt, if no receipt of its name exists. A move of a moveApplication has none: the receipt of the
 /// application proves that it ran, and without the application the move does nothing.
 fn missing_receipt(ctx: &PlanContext) -> Option<NewReceipt> {
-    // The garbage collector may delete a receipt together with its action while the action is still undone.
-    if ctx.is_part() || (ctx.deleting() && identity::owns_receipt(ctx.action)) {
+    // The garbage collector may delete a receipt together with its action while the action is still undone. Where
+    // receipts are not served, the CRDs were deleted: nobody can apply the action again.
+    let is_pointless = identity::owns_receipt(ctx.action) || ctx.world.table::<ReceiptFact>().is_unavailable();
+    if ctx.is_part() || (ctx.deleting() && is_pointless) {
         return None;
     }
     let key = ctx.key(&identity::receipt_name(ctx.action));

@@ -26,7 +26,7 @@ fn a_second_release_has_the_same_files_and_may_replace_those_of_an_earlier_one()
         // A file of somebody else is not removed.
         let own = out.join("notes.txt");
         fs::write(&own, "text")?;
-        let error = output("hack/release", &options, &root()).await.map_or_else(|error| error.to_string(), |said| said);
+        let error = output("hack/release", &options, &root()).await.unwrap_or_else(|error| error.to_string());
         ensure!(error.contains("notes.txt is not a file of an earlier release") && own.exists(), "{error}");
         Ok(())
     });

@@ -59,6 +59,10 @@ fn kept(object: &Value) -> Value {
         kept.insert(member.to_owned(), meta[member].clone());
     }
     if is_pod {
+        // The API server copies the labels of its node's topology to a pod.
+        if let Some(labels) = kept.get_mut("labels").and_then(Value::as_object_mut) {
+            labels.retain(|label, _| !label.starts_with("topology.kubernetes.io/"));
+        }
         kept.insert("gates".to_owned(), object["spec"]["schedulingGates"].clone());
     } else {
         kept.insert("name".to_owned(), meta["name"].clone());

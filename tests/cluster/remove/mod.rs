@@ -216,7 +216,9 @@ async fn running(ground: &mut Ground<'_>) -> Result<()> {
     release?;
     let said = said?;
     ensure!(said.contains("1 ClosedLoop") && said.contains("cordon by ganglion drain"), "{said}");
-    ground.web.untouched(testbed).await.map(drop)
+    // The eviction was on its way, so the move was completed.
+    let ((pod, _), node) = (ground.web.pod(0), ground.web.free(0));
+    ground.web.moved(testbed, &[&pod], &[&node]).await.map(drop)
 }
 
 async fn killed_after_detach(ground: &mut Ground<'_>) -> Result<()> {
@@ -279,7 +281,7 @@ fn the_cluster_is_as_before_in_each_order() {
 
 /// Runs a story on a new installation. Returns its name if it fails.
 fn tell(plane: &Arc<Plane>, name: &str, body: impl AsyncFnOnce(&mut Ground<'_>) -> Result<()>) -> Option<String> {
-    block_on(install::apply(&plane.cluster)).expect("an installation");
+    block_on(install::apply(&plane.cluster, &install::base())).expect("an installation");
     let run = AssertUnwindSafe(|| {
         story_on(plane, Road::Direct, name, async |testbed| {
             let mut ground = Ground::prepare(testbed).await?;
