@@ -34,7 +34,7 @@ const ADVICE: &str = "        → ";
 pub struct CheckPoint {
     pub state: CheckState,
     pub message: String,
-    /// What to do about it.
+    /// Advice for the user.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub advice: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! Who completes the work in flight: a running operator, or this process.
+//! The process that completes the work in flight: a running operator, or this one.
 //!
 //! Only one of the two may act at a time, so this process does not begin before it holds the operator's lease, or
 //! before nobody can hold it any more, because its namespace is gone.

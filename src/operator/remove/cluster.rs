@@ -28,7 +28,7 @@ use ganglion_runtime::writer::only;
 /// Number of concurrent requests.
 const AT_ONCE: usize = 8;
 
-/// Number of objects in one page of a list of ConfigMaps, of which only the metadata are read.
+/// Number of objects in one page of a list of ConfigMaps. Only their metadata are read.
 const PAGE: u32 = 500;
 
 /// Maximum number of attempts to patch an object that others change, too.

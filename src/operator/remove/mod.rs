@@ -183,7 +183,7 @@ impl Removal {
         result
     }
 
-    /// Removes what is left when no action is.
+    /// Removes receipts, marks and ConfigMaps, once no action is left.
     async fn sweep(
         &self,
         work: &RemovalWork<'_>,

@@ -1,4 +1,4 @@
-//! What a removal would do and what it did, as data and as text. Pure.
+//! Survey before a removal and report after it, as data and as text. Pure.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -11,7 +11,7 @@ use ganglion_core::words::counted;
 /// Maximum number of objects of one kind that the text names.
 const SHOWN: usize = 20;
 
-/// Who completes the work in flight.
+/// Process that completes the work in flight.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum RemovalActor {

@@ -31,7 +31,7 @@ pub enum SweptKind {
 /// Removal of all marks of one object.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SweepStep {
-    /// Removed marks, for people: `annotation ganglion.dev/slot`.
+    /// Removed marks, as text: `annotation ganglion.dev/slot`.
     pub removed: Vec<String>,
     pub patch: JsonPatch,
     /// The controllers of the operator handle these marks themselves if they get the time: they give the pod back to

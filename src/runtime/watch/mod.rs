@@ -5,8 +5,8 @@
 //! readiness. `caches` lists the kinds.
 //!
 //! **Lists are consistent reads**: they have no resourceVersion, so that an API server whose watch cache lags does not
-//! answer from it. What a watch delivers may lag all the same. A replica that takes over from another one therefore
-//! lists all kinds again ([`Relist`]) before it acts.
+//! answer from it. Watches may lag all the same. A replica that takes over from another one therefore lists all kinds
+//! again ([`Relist`]) before it acts.
 
 mod feed;
 pub mod namespaces;

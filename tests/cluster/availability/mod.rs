@@ -1,5 +1,5 @@
-//! Several replicas of the operator, of which the leader is lost: what it sent last changes nothing, no effect happens
-//! twice, and the next leader acts on what is there.
+//! Several replicas of the operator, of which the leader is lost: late requests of the former leader change nothing, no
+//! effect happens twice, and the next leader acts on the current objects.
 
 mod fleet;
 mod late;

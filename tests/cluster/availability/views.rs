@@ -1,4 +1,4 @@
-//! A replica that takes over acts on what is there, not on what its watches have delivered so far.
+//! A replica that takes over lists all objects before it acts: its watches may lag.
 
 use std::time::Duration;
 

@@ -44,7 +44,7 @@ impl OperatorVersion {
     }
 }
 
-/// Commits and names in the text of `hack/releases`. Each line has a commit, a name, and words for people.
+/// Commits and names in the text of `hack/releases`. Each line has a commit, a name, and a description.
 fn entries(text: &str) -> Result<Vec<(&str, &str)>> {
     let mut all = Vec::new();
     for line in text.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#')) {
