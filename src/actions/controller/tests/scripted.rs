@@ -57,9 +57,14 @@ pub fn scripted(answers: impl IntoIterator<Item = (u16, Value)>) -> Scripted {
             let (head, body) = request.into_parts();
             let bytes = body.collect().await.unwrap().to_bytes();
             let what = format!("{} {}", head.method, head.uri);
-            log.lock().unwrap().push(Seen { what, body: serde_json::from_slice(&bytes).unwrap_or_default() });
+            let body: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+            log.lock().unwrap().push(Seen { what, body: body.clone() });
             match answers.pop_front() {
-                Some((code, answer)) => {
+                Some((code, mut answer)) => {
+                    // The API server answers with the status that it has stored.
+                    if code == 200 && head.method == http::Method::PUT {
+                        answer["status"] = body["status"].clone();
+                    }
                     let response = Response::builder().status(code).body(answer.to_string().into_bytes().into());
                     send.send_response(response.unwrap());
                 }
