@@ -69,8 +69,8 @@ pub enum Command {
     Plan(plan::PlanArgs),
     /// Drains nodes: cordons them and moves their replicas; each new pod is Ready before the old one is evicted.
     Drain(drain::DrainArgs),
-    /// Checks loops before they are applied: whether they would work, and what they would do now. With `cluster`, checks
-    /// an installation.
+    /// Checks loops before they are applied: whether they would work, and what they would do now. With `cluster`,
+    /// checks an installation.
     Check(check::CheckArgs),
     /// Shows the proposal of a loop with `mode: Approve`, or approves it.
     Approve(approve::ApproveArgs),

@@ -217,8 +217,8 @@ impl OperatorParts {
     /// Waits for the caches and the lease, then runs the controllers until they have stopped and drained, or until the
     /// lease is lost.
     ///
-    /// After another replica, the caches are filled again first. The watches of a standby may lag behind what the former
-    /// leader has done, and an object that it created and deleted would be created a second time.
+    /// After another replica, the caches are filled again first. The watches of a standby may lag behind what the
+    /// former leader has done, and an object that it created and deleted would be created a second time.
     async fn lead(&self, elector: &mut Elector<KubeLeases>, relist: &Relist) -> Result<(), Error> {
         tokio::select! {
             biased;

@@ -11,8 +11,8 @@
 //!            '- the status says which field is wrong
 //! ```
 //!
-//! A kind whose admission policies are not in force is read, and not acted on: anybody may have written its objects. The
-//! same holds for a kind whose CRD is older than the operator: the API server drops what the operator records.
+//! A kind whose admission policies are not in force is read, and not acted on: anybody may have written its objects.
+//! The same holds for a kind whose CRD is older than the operator: the API server drops what the operator records.
 
 use std::collections::HashMap;
 use std::future::Future;

@@ -256,8 +256,8 @@ impl Writer {
     }
 
     /// Replaces the status if the object still has this resourceVersion. This is cheaper for the API server than an
-    /// apply, and a request that arrives after a later write is refused. Fails with [`Error::Dropped`] if the API server
-    /// stored only a part of the status.
+    /// apply, and a request that arrives after a later write is refused. Fails with [`Error::Dropped`] if the API
+    /// server stored only a part of the status.
     pub async fn replace_status<K: Kube>(
         &self,
         manager: &str,

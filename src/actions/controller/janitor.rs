@@ -39,7 +39,7 @@ impl Janitor {
     /// Runs one round and returns the time until the next.
     pub async fn round(&mut self, controller: &WorkloadActionController) -> Duration {
         let now = controller.ctx.now();
-        // Without its policies, anybody may have written the marks. With an older CRD, the records of slots may be gone.
+        // Without its policies, anybody may have written the marks. With an older CRD, records of slots may be gone.
         if controller.ctx.store.read(|world| world.guard_problem(WorkloadAction::KIND, now)).is_some() {
             return ROUND;
         }

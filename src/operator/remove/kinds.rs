@@ -166,7 +166,11 @@ mod tests {
         assert_eq!(removed, all);
         let asked: BTreeSet<&str> = OF_OBJECTS.iter().chain(&OF_CLUSTER).map(|needed| needed.resource).collect();
         for kind in kinds {
-            assert!(asked.contains(kind.resource.plural.as_str()), "no permission for {} is checked", kind.resource.plural);
+            assert!(
+                asked.contains(kind.resource.plural.as_str()),
+                "no permission for {} is checked",
+                kind.resource.plural
+            );
         }
         for crd in ganglion_api::all() {
             let mut kinds = of_users().into_iter().chain([receipts()]);

@@ -79,7 +79,7 @@ pub struct Removal {
 }
 
 /// Receives lines about the progress.
-pub type Progress<'a> = &'a (dyn Fn(&str) + Sync);
+pub type ProgressLine<'a> = &'a (dyn Fn(&str) + Sync);
 
 impl Removal {
     /// Reads everything that would be removed. Changes nothing. `config` is without a read timeout, for watches.
@@ -127,7 +127,7 @@ impl Removal {
     }
 
     /// Removes everything. `stop` interrupts it at the next safe point.
-    pub async fn run(&self, stop: &CancellationToken, say: Progress<'_>) -> Result<RemovalReport, Error> {
+    pub async fn run(&self, stop: &CancellationToken, say: ProgressLine<'_>) -> Result<RemovalReport, Error> {
         self.obstacle()?;
         let until = self.options.timeout.map(|limit| Instant::now() + limit);
         let work = RemovalWork { cluster: &self.cluster, until, stop, say };

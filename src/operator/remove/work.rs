@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::cluster::{RemovalClient, display, is_readable};
 use super::kinds::NamedKind;
-use super::{Error, Progress, kinds};
+use super::{Error, ProgressLine, kinds};
 use ganglion_api::marks;
 use ganglion_core::facts::Identity;
 
@@ -30,7 +30,7 @@ pub struct RemovalWork<'a> {
     pub cluster: &'a RemovalClient,
     pub until: Option<Instant>,
     pub stop: &'a CancellationToken,
-    pub say: Progress<'a>,
+    pub say: ProgressLine<'a>,
 }
 
 impl RemovalWork<'_> {

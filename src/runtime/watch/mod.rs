@@ -63,9 +63,9 @@ pub struct Feeds {
 pub struct Relist(Vec<mpsc::UnboundedSender<Awaited>>);
 
 impl Relist {
-    /// Lists all kinds again. The returned readiness is complete once the store contains lists that were requested after
-    /// this call: it then knows every write that was answered before. A kind that the API server does not serve, or
-    /// does not allow the operator to read, counts as listed.
+    /// Lists all kinds again. The returned readiness is complete once the store contains lists that were requested
+    /// after this call: it then knows every write that was answered before. A kind that the API server does not serve,
+    /// or does not allow the operator to read, counts as listed.
     pub fn all(&self) -> Readiness {
         let all = Readiness::default();
         for watch in &self.0 {

@@ -1,5 +1,5 @@
-//! Three replicas that serve schedulers. The leader is killed, stopped beyond its lease, and cut off from the API server,
-//! each in the middle of a move.
+//! Three replicas that serve schedulers. The leader is killed, stopped beyond its lease, and cut off from the API
+//! server, each in the middle of a move.
 
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,8 +21,8 @@ use tokio_util::task::AbortOnDropHandle;
 use super::{DURATION, RETRY, SHORT_LEASE};
 use crate::acts::{Act, Verb};
 
-/// Maximum time from the loss of a leader until the next one holds the lease: a candidate notices the last renewal up to
-/// a retry late, and tries once in each retry, which is up to a fifth longer. The rest is for a busy machine.
+/// Maximum time from the loss of a leader until the next one holds the lease: a candidate notices the last renewal up
+/// to a retry late, and tries once in each retry, which is up to a fifth longer. The rest is for a busy machine.
 const TAKEOVER: Duration = Duration::from_secs(DURATION + 3 * RETRY + 2);
 
 /// Pause between two requests of a scheduler.

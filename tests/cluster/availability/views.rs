@@ -46,8 +46,8 @@ async fn knows(testbed: &Testbed, standby: &Replica, name: &str) -> Result<()> {
     tokio::time::timeout(testkit::TIMEOUT, seen).await.with_context(|| format!("the standby does not serve {series}"))
 }
 
-/// The former leader has created a pod and, after an abort, evicted it. A standby that knows only the intent to create it
-/// must not create it again.
+/// The former leader has created a pod and, after an abort, evicted it. A standby that knows only the intent to create
+/// it must not create it again.
 #[test]
 fn a_pod_that_the_former_leader_created_and_evicted_is_not_created_again() {
     story("stale-view", async |testbed| {

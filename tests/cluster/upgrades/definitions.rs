@@ -44,8 +44,8 @@ async fn optional_status_fields(testbed: &Testbed, plural: &str) -> Result<Vec<S
     Ok(fields.filter(|name| !kept.contains(&name.as_str()) && !required.contains(name)).cloned().collect())
 }
 
-/// Changes the schema of a kind, and waits until it is in force: it has an additional field of the status then, which an
-/// existing object can have.
+/// Changes the schema of a kind, and waits until it is in force: it has an additional field of the status then, which
+/// an existing object can have.
 async fn change(testbed: &Testbed, plural: &str, object: &str, edit: impl Fn(&mut Value)) -> Result<()> {
     let (api, name) = (definitions(testbed), format!("{plural}.ganglion.dev"));
     let mut definition = serde_json::to_value(api.get(&name).await?)?;

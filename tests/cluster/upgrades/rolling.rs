@@ -1,5 +1,5 @@
-//! A rolling update of the operator, as its Deployment does it: a new replica starts, and an old one gets SIGTERM when the
-//! new one is ready.
+//! A rolling update of the operator, as its Deployment does it: a new replica starts, and an old one gets SIGTERM when
+//! the new one is ready.
 
 use anyhow::{Context, Result, anyhow, ensure};
 use testkit::former::OperatorVersion;

@@ -23,7 +23,8 @@ pub struct Replica {
 }
 
 impl Testbed {
-    /// Another replica of the operator, with the same lease and a proxy of its own; not started yet. `settings` are YAML.
+    /// Another replica of the operator, with the same lease and a proxy of its own; not started yet. `settings` are
+    /// YAML.
     pub async fn replica(&self, identity: &str, settings: &str) -> Result<Replica> {
         let proxy = Proxy::start(&self.plane).await?;
         let kubeconfig = kubeconfig::through(&proxy.address, &self.plane.token);
