@@ -224,6 +224,8 @@ fn what_kubectl_shows_reads_well() {
         let scene = Scene::guarded(testbed, "web", 3).await?;
         let ((pod, home), node) = (scene.pod(0), scene.free(0));
         testbed.kubectl(&["apply", "-f", "-"], Some(&action("go", move_pod(&pod, &node)).to_string())).await?;
+        // kubectl wait may read from a watch cache of the API server that lags, as seen on 1.30.14.
+        testbed.ends("go", ("True", "Succeeded")).await?;
         testbed.kubectl(&["wait", "--for=condition=Ready", "wa/go", "--timeout=30s"], None).await?;
         let table = testbed.kubectl(&["get", "wa"], None).await?;
         let lines: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
