@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{Namespace, Secret, Service};
+use k8s_openapi::api::core::v1::{Namespace, Pod, Secret, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -83,6 +83,8 @@ pub struct OperatorFacts {
     pub elsewhere: Vec<String>,
     pub home: ReadResult<Option<Namespace>>,
     pub deployment: ReadResult<Option<Deployment>>,
+    /// Pods of the operator.
+    pub pods: ReadResult<Vec<Pod>>,
     pub settings: SettingsFacts,
     pub lease: ReadResult<Option<LeaseFact>>,
     pub budgets: ReadResult<Vec<PodDisruptionBudget>>,

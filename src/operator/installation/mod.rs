@@ -10,6 +10,7 @@ mod extender;
 mod facts;
 mod kubernetes;
 mod metrics;
+mod pods;
 mod policies;
 mod read;
 mod read_operator;

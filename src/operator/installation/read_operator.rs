@@ -64,16 +64,18 @@ pub async fn operator(client: &Client, options: &InstallationOptions) -> (Operat
     let (budgets, services) =
         (Api::namespaced(client.clone(), &namespace), Api::namespaced(client.clone(), &namespace));
     let (slices, secrets) = (Api::namespaced(client.clone(), &namespace), Api::namespaced(client.clone(), &namespace));
-    let (home, (lease, rights), budgets, services, slices, secret) = tokio::join!(
+    let pods = Api::namespaced(client.clone(), &namespace);
+    let (home, (lease, rights), pods, budgets, services, slices, secret) = tokio::join!(
         get::<Namespace>(Api::all(client.clone()), &namespace),
         lease_and_rights,
+        labelled(&pods),
         labelled(&budgets),
         labelled(&services),
         list(&slices),
         get::<Secret>(secrets, &settings.settings.placement.tls_secret),
     );
     let extender = ExtenderFacts { services, slices, secret };
-    (OperatorFacts { namespace, elsewhere, home, deployment, settings, lease, budgets }, rights, extender)
+    (OperatorFacts { namespace, elsewhere, home, deployment, pods, settings, lease, budgets }, rights, extender)
 }
 
 /// Reads the settings from the ConfigMap that the Deployment mounts.

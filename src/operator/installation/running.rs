@@ -7,7 +7,8 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Container;
 
 use super::APPLY;
-use super::facts::{InstallationFacts, LeaseFact, OperatorFacts, SettingsFacts, SettingsProblem};
+use super::facts::{InstallationFacts, LeaseFact, NotRead, OperatorFacts, SettingsFacts, SettingsProblem};
+use super::pods::obstacle;
 use ganglion_core::check::CheckReport;
 use ganglion_core::layout::age;
 use ganglion_core::words::quoted;
@@ -90,17 +91,23 @@ fn add_deployment(facts: &InstallationFacts, report: &mut CheckReport) {
     let name = deployment.metadata.name.as_deref().unwrap_or_default();
     let wanted = deployment.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
     let ready = deployment.status.as_ref().and_then(|status| status.ready_replicas).unwrap_or(0);
-    let look = format!(
-        "kubectl describe pods -n {namespace} -l app.kubernetes.io/name=ganglion; kubectl logs -n {namespace} deployment/{name}"
-    );
+    let (cause, advice) = match facts.operator.pods.as_ref().map(|pods| obstacle(deployment, pods)) {
+        Ok(Some(found)) => (format!(": {}", found.words), found.advice),
+        Ok(None) => (String::new(), look(namespace, name)),
+        Err(NotRead::Forbidden(refused)) | Err(NotRead::Failed(refused)) => {
+            (format!("; its pods were not read: {refused}"), look(namespace, name))
+        }
+    };
     match (wanted, ready) {
         (0, _) => report.failed_with(
             format!("Deployment {name} is scaled to 0: nobody acts"),
             format!("kubectl scale -n {namespace} deployment/{name} --replicas=2"),
         ),
-        (wanted, 0) => report.failed_with(format!("Deployment {name}: none of {wanted} replicas is ready"), look),
+        (wanted, 0) => {
+            report.failed_with(format!("Deployment {name}: none of {wanted} replicas is ready{cause}"), advice)
+        }
         (wanted, ready) if ready < wanted => {
-            report.unsure_with(format!("Deployment {name}: {ready} of {wanted} replicas are ready"), look);
+            report.unsure_with(format!("Deployment {name}: {ready} of {wanted} replicas are ready{cause}"), advice);
         }
         (1, _) => report.unsure_with(
             format!("Deployment {name} has one replica: nobody acts or answers kube-scheduler while it restarts"),
@@ -109,6 +116,12 @@ fn add_deployment(facts: &InstallationFacts, report: &mut CheckReport) {
         (wanted, _) => report.passed(format!("Deployment {name}: {wanted} of {wanted} replicas are ready")),
     }
     add_image(deployment, report);
+}
+
+/// Commands that show why pods are not ready.
+fn look(namespace: &str, deployment: &str) -> String {
+    let pods = "-l app.kubernetes.io/name=ganglion";
+    format!("kubectl describe pods -n {namespace} {pods}; kubectl logs -n {namespace} deployment/{deployment}")
 }
 
 /// The container of the operator: the one that is called so, or else the first one.

@@ -52,6 +52,7 @@ fn operator() -> OperatorFacts {
             "name": NAMESPACE, "labels": {"pod-security.kubernetes.io/enforce": "restricted"},
         }})))),
         deployment: Ok(Some(deployment(&format!("ganglion:{}", env!("CARGO_PKG_VERSION"))))),
+        pods: Ok(Vec::new()),
         settings: SettingsFacts {
             settings: Settings::default(),
             source: Some("ConfigMap ganglion-settings".to_owned()),
@@ -205,6 +206,12 @@ fn scaled(facts: &mut InstallationFacts, replicas: i32, ready: i32) {
     }
 }
 
+/// Lets the operator's pods have this status.
+fn pods(facts: &mut InstallationFacts, status: Value) {
+    let pod = json!({"metadata": {"name": "ganglion-1", "namespace": NAMESPACE}, "status": status});
+    facts.operator.pods = Ok(vec![object(pod)]);
+}
+
 fn image(facts: &mut InstallationFacts, image: &str) {
     facts.operator.deployment = Ok(Some(deployment(image)));
 }
@@ -331,6 +338,20 @@ const GAPS: &[Gap] = &[
     (|facts| facts.operator.deployment = refused(), UNSURE, "Deployment of the operator: not read"),
     (|facts| scaled(facts, 0, 0), FAIL, "scaled to 0"),
     (|facts| scaled(facts, 2, 0), FAIL, "none of 2 replicas is ready"),
+    (
+        |facts| {
+            scaled(facts, 2, 0);
+            let waiting = json!({"waiting": {"reason": "ImagePullBackOff", "message": "not found"}});
+            pods(
+                facts,
+                json!({"containerStatuses": [{
+                    "name": "ganglion", "image": "i", "imageID": "", "ready": false, "restartCount": 0, "state": waiting,
+                }]}),
+            );
+        },
+        FAIL,
+        "none of 2 replicas is ready: pod ganglion-1: ImagePullBackOff: not found",
+    ),
     (|facts| scaled(facts, 2, 1), UNSURE, "1 of 2 replicas are ready"),
     (|facts| scaled(facts, 1, 1), UNSURE, "has one replica"),
     (|facts| image(facts, "ganglion:0.0.9"), UNSURE, "image ganglion:0.0.9 is older than this program"),
