@@ -43,6 +43,8 @@ pub struct StatusWriter {
     /// Reason of the condition of an object that does not parse.
     pub invalid: &'static str,
     pub method: StatusMethod,
+    /// Whether the status and its conditions have an `observedGeneration`.
+    pub observes_generation: bool,
 }
 
 impl StatusWriter {
@@ -117,9 +119,12 @@ impl StatusWriter {
         &self,
         ctx: &Context,
         object: &Unreadable,
-        conditions: Vec<Condition>,
+        mut conditions: Vec<Condition>,
         stamp: Stamp,
     ) -> Result<(), Error> {
+        if !self.observes_generation {
+            conditions.iter_mut().for_each(|condition| condition.observed_generation = None);
+        }
         if conditions == object.conditions() {
             return Ok(());
         }
@@ -152,7 +157,6 @@ impl StatusWriter {
         stamp: Stamp,
     ) -> Result<Guard<K>, Error> {
         let id = object.id();
-        let generation = ("observedGeneration".to_owned(), json!(stamp.generation));
         let mut status = object.status.clone();
         if object.part == StatusPart::Conditions && !matches!(self.method, StatusMethod::Apply { .. }) {
             // An update replaces the whole status. Only its conditions are kept in memory, so the rest is read.
@@ -162,7 +166,10 @@ impl StatusWriter {
                 status.clear();
             }
         }
-        status.extend([generation, ("conditions".to_owned(), json!(conditions))]);
+        status.insert("conditions".to_owned(), json!(conditions));
+        if self.observes_generation {
+            status.insert("observedGeneration".to_owned(), json!(stamp.generation));
+        }
         match self.method {
             StatusMethod::Update | StatusMethod::UpdateUnlessChanged { .. } => {
                 ctx.writer.replace_status::<Guard<K>>(self.manager, &id, &status).await
@@ -219,3 +226,6 @@ fn patch_unless_changed<K: Kube + Fact + Serialize>(
 fn to_json(value: &impl Serialize) -> Result<Value, Error> {
     serde_json::to_value(value).map_err(|error| Error::Malformed(error.to_string()))
 }
+
+#[cfg(test)]
+mod tests;

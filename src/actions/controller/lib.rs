@@ -64,6 +64,7 @@ const STATUS: StatusWriter = StatusWriter {
     effect: "Record",
     invalid: Reason::InvalidObject.as_str(),
     method: StatusMethod::Update,
+    observes_generation: true,
 };
 
 /// The controller: its context, settings and memory.

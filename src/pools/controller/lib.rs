@@ -68,6 +68,7 @@ const STATUS: StatusWriter = StatusWriter {
     effect: "RecordPool",
     invalid: PoolReason::InvalidObject.as_str(),
     method: StatusMethod::Update,
+    observes_generation: true,
 };
 
 /// The SwarmPool controller and its dependencies.

@@ -54,6 +54,7 @@ const STATUS: StatusWriter = StatusWriter {
     effect: "RecordClosedLoop",
     invalid: LoopReason::InvalidObject.as_str(),
     method: StatusMethod::Apply { others: &["tuning"] },
+    observes_generation: true,
 };
 
 /// Controller and its dependencies.

@@ -34,6 +34,7 @@ const STATUS: StatusWriter = StatusWriter {
     effect: "RecordDecision",
     invalid: LoopReason::InvalidObject.as_str(),
     method: StatusMethod::Update,
+    observes_generation: true,
 };
 
 /// Controller and its dependencies.

@@ -54,6 +54,7 @@ const STATUS: StatusWriter = StatusWriter {
     effect: "RecordExecution",
     invalid: LoopReason::InvalidObject.as_str(),
     method: StatusMethod::Update,
+    observes_generation: true,
 };
 
 /// Controller and its dependencies.

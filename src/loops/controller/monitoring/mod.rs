@@ -48,6 +48,7 @@ const STATUS: StatusWriter = StatusWriter {
     effect: "RecordMonitoring",
     invalid: LoopReason::InvalidObject.as_str(),
     method: StatusMethod::UpdateUnlessChanged { field: "tag" },
+    observes_generation: false,
 };
 
 /// Controller and its dependencies.

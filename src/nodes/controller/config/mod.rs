@@ -40,6 +40,7 @@ const STATUS: StatusWriter = StatusWriter {
     effect: "RecordNodeConfig",
     invalid: NodeReason::InvalidObject.as_str(),
     method: StatusMethod::Update,
+    observes_generation: true,
 };
 
 /// Controller and its dependencies.

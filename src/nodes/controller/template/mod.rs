@@ -36,6 +36,7 @@ const STATUS: StatusWriter = StatusWriter {
     effect: "RecordTemplate",
     invalid: NodeReason::InvalidObject.as_str(),
     method: StatusMethod::Update,
+    observes_generation: true,
 };
 
 /// Controller and its dependencies.

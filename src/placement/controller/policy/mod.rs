@@ -48,6 +48,7 @@ const STATUS: StatusWriter = StatusWriter {
     effect: "RecordPolicy",
     invalid: PolicyReason::InvalidObject.as_str(),
     method: StatusMethod::Update,
+    observes_generation: true,
 };
 
 /// Conditions of a policy that have events.
