@@ -41,7 +41,18 @@ pub fn next_step(context: &ExecutionContext) -> ExecutionStep {
     if let Some(claim) = &context.status.claim {
         return resume::resume(context, claim);
     }
-    let Some(last) = context.status.seq else { return end::first(context) };
+    let Some(last) = context.status.seq else {
+        return match context.chosen.filter(|chosen| is_open(context, chosen) && context.status.state.is_some()) {
+            Some(chosen) => lost(context, chosen.seq),
+            None => end::first(context),
+        };
+    };
+    // Without a claim, the last decision has ended.
+    match context.status.state {
+        Some(ExecutionState::Claimed | ExecutionState::Executing) => return lost(context, last),
+        None if last > 0 => return lost(context, last),
+        _ => {}
+    }
     let Some(chosen) = context.chosen.filter(|chosen| is_due(context, chosen, last)) else {
         return end::still_blocked(context);
     };
@@ -61,9 +72,22 @@ pub fn next_step(context: &ExecutionContext) -> ExecutionStep {
     }
 }
 
-/// Whether the decision is open, confirmed, addressed to this Execution, and not begun.
+/// Ends a decision whose claim is no longer recorded: an older CRD does not have the field, or others have written the
+/// status. The change is not made again, since it may have been made.
+fn lost(context: &ExecutionContext, seq: i64) -> ExecutionStep {
+    let message = "the record of the change is gone (was the CRD older than the operator for a time, or was the status \
+        edited?); the change may have been made";
+    ended(context, seq, ExecutionState::Lost, LoopReason::Lost, message)
+}
+
+/// Whether the decision has no outcome and is addressed to this Execution.
+fn is_open(context: &ExecutionContext, chosen: &Chosen) -> bool {
+    chosen.outcome.is_none() && chosen.executor == *context.uid
+}
+
+/// Whether the decision is open, confirmed, and not begun.
 fn is_due(context: &ExecutionContext, chosen: &Chosen, last: i64) -> bool {
-    context.is_confirmed && chosen.outcome.is_none() && chosen.executor == *context.uid && chosen.seq > last
+    context.is_confirmed && is_open(context, chosen) && chosen.seq > last
 }
 
 /// Claims the decision, or ends it if there is nothing to do.

@@ -942,3 +942,17 @@ fn the_content_of_a_patched_field_is_not_shown() {
     bench.ends(&field(2, "hunter2"), ExecutionState::Overtaken, LoopReason::Overtaken);
     assert!(!serde_json::to_string(&bench.status).unwrap().contains("hunter2"), "{:?}", bench.status);
 }
+
+/// An older CRD does not have one of the fields, or others have written the status. The change may have been made.
+#[rstest]
+#[case::claim(|status: &mut ExecutionStatus| status.claim = None)]
+#[case::number_and_claim(|status: &mut ExecutionStatus| (status.seq, status.claim) = (None, None))]
+#[case::state_and_claim(|status: &mut ExecutionStatus| (status.state, status.claim) = (None, None))]
+fn a_claim_that_is_no_longer_recorded_ends_as_lost_and_is_not_made_again(#[case] forget: fn(&mut ExecutionStatus)) {
+    let mut bench = Bench::new(up());
+    let seen = TargetState::Scale(thing(1), 2);
+    bench.effect(&seen);
+    forget(&mut bench.status);
+    bench.ends(&seen, ExecutionState::Lost, LoopReason::Lost);
+    assert!(matches!(bench.next(&seen), ExecutionStep::Nothing), "the same decision is not begun again");
+}
