@@ -19,10 +19,10 @@ pub const DEFINITION_OUTDATED: &str = "DefinitionOutdated";
 /// Time after which the operator tries again whether the API server still drops a field.
 pub const RECHECK: SignedDuration = SignedDuration::from_mins(1);
 
-/// A field that the API server dropped from a write.
+/// A field that the API server dropped from a write, or because of which it refused the write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DroppedField {
-    /// For example `status.slots[0].attempt`.
+    /// For example `status.slots[0].attempt`, or `spec.paused of Monitoring` for a child.
     pub path: String,
     pub at: Timestamp,
 }
@@ -31,9 +31,9 @@ impl Display for DroppedField {
     fn fmt(&self, f: &mut Formatter<'_>) -> FmtResult {
         write!(
             f,
-            "the operator reads but does not act, because the CRD of this kind is older than the operator: the API \
-             server dropped {}; apply kustomize/base of the operator's version, or only its CRDs: kubectl apply \
-             --server-side -k crds; the operator tries again each minute",
+            "the operator reads but does not act, because the CRD is older than the operator: it does not have {}; \
+             apply kustomize/base of the operator's version, or only its CRDs: kubectl apply --server-side -k crds; \
+             the operator tries again each minute",
             self.path
         )
     }

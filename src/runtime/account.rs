@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::error::Error;
-use super::writer::{AnswerBounds, Writer};
+use super::writer::{AnswerBounds, Writer, strict};
 use ganglion_core::json_patch::JsonPatch;
 use ganglion_core::kind_path::{KindPath, segment};
 
@@ -111,11 +111,13 @@ impl Account {
         self.send(request.map_err(malformed)?).await
     }
 
-    /// Creates an object.
+    /// Creates an object. Fails with [`Error::Dropped`], and creates nothing, if the API server does not know one of its
+    /// fields.
     pub async fn create<T: Serialize + DeserializeOwned>(&self, kind: &KindPath, object: &T) -> Result<T, Error> {
         let params = PostParams { field_manager: Some(self.manager.to_owned()), ..PostParams::default() };
         let body = serde_json::to_vec(object).map_err(malformed)?;
-        self.send(Request::new(kind.as_str()).create(&params, body).map_err(malformed)?).await
+        let request = Request::new(kind.as_str()).create(&params, body).map_err(malformed)?;
+        self.send(strict(request).map_err(malformed)?).await
     }
 
     async fn send<T: DeserializeOwned>(&self, request: http::Request<Vec<u8>>) -> Result<T, Error> {

@@ -2,7 +2,7 @@
 //!
 //! A child belongs to the uid of its owner. The API server refuses to create it if somebody else's object has its name,
 //! and a write to another object of that name fails on the uid. A write to an existing child contains only the fields
-//! that the owner wants. The garbage collector deletes children of a deleted owner; [`Context::delete_own`] deletes one
+//! that the owner wants, and is refused as a whole if the CRD does not have one of them. The garbage collector deletes children of a deleted owner; [`Context::delete_own`] deletes one
 //! that is no longer wanted.
 
 use std::collections::BTreeMap;
@@ -65,7 +65,7 @@ impl ChildWriter {
     /// Creates a child of the object that the controller of `O` reconciles.
     pub async fn create<O: Fact, K: Kube + Fact + Serialize>(&self, ctx: &Context, child: &K) -> Result<(), Error> {
         let namespace = child.namespace().unwrap_or_default();
-        let created = ctx.writer.create(self.manager, &namespace, child);
+        let created = ctx.writer.create_whole(self.manager, &namespace, child);
         ctx.write_own::<O, K>(self.create, child, created).await
     }
 
@@ -85,7 +85,7 @@ impl ChildWriter {
     {
         let Some(patch) = self.changes(stored, desired)? else { return Ok(()) };
         let key = stored.id().key;
-        let updated = ctx.writer.patch_json::<K>(self.manager, &key, patch);
+        let updated = ctx.writer.patch_whole::<K>(self.manager, &key, patch);
         ctx.write_own::<O, K>(self.update, stored, updated).await
     }
 

@@ -71,8 +71,8 @@ pub enum Error {
     /// Too many bytes of the API server's answers are in flight. The API server may have executed the request.
     #[error("too many bytes of answers are in flight (setting outbound.maxBytes.inFlight)")]
     Full,
-    /// The API server stored the object without this field, because the CRD does not have it.
-    #[error("the API server dropped {0}: the CRD is older than the operator")]
+    /// The API server stored the object without this field, or refused it, because the CRD does not have the field.
+    #[error("the CRD is older than the operator: it does not have {0}")]
     Dropped(String),
     /// The request or the answer is malformed.
     #[error("malformed: {}", without_types(.0))]
@@ -168,6 +168,7 @@ fn from_status(status: Box<Status>) -> Error {
         409 => Error::Conflict(words),
         429 => Error::Throttled(retry_after(&status)),
         403 if is_missing_right(&words) => Error::Forbidden(words),
+        400 | 422 if let Some(field) = unknown_field(&words) => Error::Dropped(field),
         422 if is_failed_test(&status) => Error::Conflict(words),
         400 | 403 | 413 | 422 => Error::Denied(words),
         _ => Error::Unavailable(Box::new(kube::Error::Api(status))),
@@ -200,6 +201,17 @@ pub fn failure(error: &kube::Error) -> String {
 /// messages.
 fn is_missing_right(message: &str) -> bool {
     message.contains(" cannot ") && (message.contains(" resource \"") || message.contains(" path \""))
+}
+
+/// The first field in the answer to a request with `fieldValidation=Strict`, such as `Monitoring in version "v1alpha1"
+/// cannot be handled as a Monitoring: strict decoding error: unknown field "spec.over", unknown field "spec.last"`.
+fn unknown_field(message: &str) -> Option<String> {
+    let (head, fields) = message.split_once("strict decoding error: unknown field \"")?;
+    let field = fields.split_once('"')?.0;
+    Some(match head.split_once(" in version ") {
+        Some((kind, _)) => format!("{field} of {kind}"),
+        None => field.to_owned(),
+    })
 }
 
 /// Recognizes a failed `test` operation of a JSON patch. The API server only answers that the request was in error;
@@ -242,11 +254,13 @@ mod tests {
         let right = "pods is forbidden: User \"system:serviceaccount:a:b\" cannot create resource \"pods\" in API group \"\" in the namespace \"c\"";
         let path = "forbidden: User \"system:serviceaccount:a:b\" cannot get path \"/apis/apps/v1\"";
         let webhook = "admission webhook \"a.b.c\" denied the request: no";
+        let strict = "Monitoring in version \"v1alpha1\" cannot be handled as a Monitoring: strict decoding error: unknown field \"spec.over\", unknown field \"spec.last\"";
         for (code, reason, message, expected) in [
             (403, "Forbidden", quota, "Denied"),
             (403, "Forbidden", right, "Forbidden"),
             (403, "Forbidden", path, "Forbidden"),
             (400, "BadRequest", webhook, "Denied"),
+            (400, "BadRequest", strict, DEFINITION_OUTDATED),
             (422, "Invalid", "spec.containers: Required value", "Denied"),
             (422, "Invalid", "the server rejected our request due to an error in our request", "Conflict"),
             (404, "NotFound", "pods \"a\" not found", "NotFound"),

@@ -2,13 +2,15 @@
 //! replica may act.
 //!
 //! Requests do not ask for warnings about unknown fields: the API server would parse each body twice, and our bodies
-//! come from the same types as the schema.
+//! come from the same types as the schema. Where a CRD may be older, the answer to a status is compared with what was
+//! sent, and the spec of a child is validated strictly.
 
 use std::borrow::Cow;
 use std::fmt::Debug;
 use std::future::Future;
 use std::time::{Duration, Instant};
 
+use http::uri::InvalidUri;
 use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
 use kube::api::{DeleteParams, GetParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::client::Body;
@@ -198,6 +200,18 @@ impl Writer {
         self.post(manager, namespace, object, false).await
     }
 
+    /// Creates an object of a kind of the operator. Fails with [`Error::Dropped`], and creates nothing, if the CRD does
+    /// not have one of the fields.
+    pub async fn create_whole<K: Kube>(
+        &self,
+        manager: &str,
+        namespace: &str,
+        object: &impl Serialize,
+    ) -> Result<K, Error> {
+        let request = strict(creation::<K>(manager, namespace, object, false)?);
+        self.call(self.client.request(request.map_err(|error| Error::Malformed(error.to_string()))?)).await
+    }
+
     /// Creates an object in a dry run: returns what admission would make of it, and stores nothing.
     pub async fn create_dry<K: Kube>(
         &self,
@@ -215,11 +229,7 @@ impl Writer {
         object: &impl Serialize,
         dry_run: bool,
     ) -> Result<K, Error> {
-        let params = PostParams { field_manager: Some(manager.to_owned()), dry_run };
-        let malformed = |error: &dyn std::error::Error| Error::Malformed(error.to_string());
-        let body = serde_json::to_vec(object).map_err(|error| malformed(&error))?;
-        let request = Request::new(path::<K>(namespace)).create(&params, body);
-        self.call(self.client.request(request.map_err(|error| malformed(&error))?)).await
+        self.call(self.client.request(creation::<K>(manager, namespace, object, dry_run)?)).await
     }
 
     /// Patches an object with this field manager. A server-side apply takes over fields that other managers own.
@@ -299,6 +309,14 @@ impl Writer {
         self.patch(manager, key, &Patch::Json::<()>(patch.into())).await
     }
 
+    /// Patches an object of a kind of the operator by a JSON patch, which contains its own preconditions. Fails with
+    /// [`Error::Dropped`], and changes nothing, if the CRD does not have one of the fields.
+    pub async fn patch_whole<K: Kube>(&self, manager: &str, key: &Key, patch: JsonPatch) -> Result<K, Error> {
+        let api = self.api::<K>(&key.namespace);
+        let params = changing(manager).validation_strict();
+        self.call(api.patch(&key.name, &params, &Patch::Json::<()>(patch.into()))).await
+    }
+
     /// Patches a status by a JSON patch, which contains its own preconditions.
     pub async fn patch_status<K: Kube>(&self, manager: &str, key: &Key, patch: JsonPatch) -> Result<K, Error> {
         let api = self.api::<K>(&key.namespace);
@@ -360,6 +378,29 @@ pub fn only(id: &Identity) -> DeleteParams {
 /// Parameters of a forced server-side apply with this field manager.
 fn applying(manager: &str) -> PatchParams {
     PatchParams::apply(manager).force().validation_ignore()
+}
+
+/// The request that creates an object.
+fn creation<K: Kube>(
+    manager: &str,
+    namespace: &str,
+    object: &impl Serialize,
+    dry_run: bool,
+) -> Result<http::Request<Vec<u8>>, Error> {
+    let malformed = |error: &dyn std::error::Error| Error::Malformed(error.to_string());
+    let params = PostParams { field_manager: Some(manager.to_owned()), dry_run };
+    let body = serde_json::to_vec(object).map_err(|error| malformed(&error))?;
+    Request::new(path::<K>(namespace)).create(&params, body).map_err(|error| malformed(&error))
+}
+
+/// The request, such that the API server refuses fields that the schema of the kind does not have. `PostParams` has no
+/// field for it.
+pub fn strict(mut request: http::Request<Vec<u8>>) -> Result<http::Request<Vec<u8>>, InvalidUri> {
+    let uri = request.uri();
+    let separator = if uri.query().is_some() { "&" } else { "?" };
+    let uri = format!("{uri}{separator}fieldValidation=Strict");
+    *request.uri_mut() = uri.parse()?;
+    Ok(request)
 }
 
 /// Parameters of any other patch with this field manager.

@@ -9,7 +9,7 @@ use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
-use kube::core::Status;
+use kube::core::{Request, Status};
 use kube::{Api, Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -22,6 +22,7 @@ use ganglion_api::refs::WorkloadRef;
 use ganglion_api::workload_action::WorkloadAction;
 use ganglion_core::facts::{ClaimFact, DeploymentFact, Identity, Key, NodeFact, NodeName, Uid};
 use ganglion_runtime::eviction::{self, EvictionAnswer};
+use ganglion_runtime::writer::strict;
 
 /// Field manager of the writes of commands. It begins like kubectl's field manager: a person creates these actions.
 pub const MANAGER: &str = "kubectl-ganglion";
@@ -192,8 +193,11 @@ impl DrainClient {
             Err(error) => return Ok(Err(error.to_string())),
         };
         action.metadata.namespace = Some(namespace.to_owned());
-        let params = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
-        match Api::<WorkloadAction>::namespaced(self.client.clone(), namespace).create(&params, &action).await {
+        let request = match creation(namespace, &action) {
+            Ok(request) => request,
+            Err(words) => return Ok(Err(words)),
+        };
+        match self.client.request::<WorkloadAction>(request).await {
             Ok(made) => Ok(Ok(made)),
             Err(kube::Error::Api(status)) if matches!(status.code, 400 | 403 | 404 | 409 | 422) => {
                 Ok(Err(status.message.clone()))
@@ -303,4 +307,13 @@ impl DrainClient {
         }
         Ok(found)
     }
+}
+
+/// The request that creates an action. It is refused if the CRD does not have one of the fields: an action without it
+/// would do something else.
+fn creation(namespace: &str, action: &WorkloadAction) -> Result<http::Request<Vec<u8>>, String> {
+    let params = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
+    let body = serde_json::to_vec(action).map_err(|error| error.to_string())?;
+    let request = Request::new(WorkloadAction::url_path(&(), Some(namespace))).create(&params, body);
+    strict(request.map_err(|error| error.to_string())?).map_err(|error| error.to_string())
 }

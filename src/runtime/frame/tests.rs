@@ -171,7 +171,7 @@ async fn a_kind_is_not_acted_on_while_the_api_server_drops_its_fields() {
     assert_eq!(controller.logged(), ["act 1", "done"]);
     let result = reconcile(Arc::clone(&controller), key()).await.unwrap();
     let logged = controller.logged();
-    assert!(logged[0] == "forget" && logged[1].contains("dropped status.moved"), "{logged:?}");
+    assert!(logged[0] == "forget" && logged[1].contains("does not have status.moved"), "{logged:?}");
     let Action::RequeueAfter(delay) = result else { panic!("it is never tried again") };
     assert!((60..=61).contains(&delay.as_secs()), "{delay:?}");
 }

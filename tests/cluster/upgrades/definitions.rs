@@ -4,6 +4,8 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use ganglion_api::monitoring::Monitoring;
+use ganglion_core::definitions::DEFINITION_OUTDATED;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;
 use kube::api::PostParams;
@@ -11,7 +13,7 @@ use serde_json::{Value, json};
 use testkit::block_on;
 use testkit::former::OperatorVersion;
 use testkit::kstatus::is_over;
-use testkit::testbed::loops::{SCALES, account, demo, make, push, replicas, travelled, with_loops};
+use testkit::testbed::loops::{SCALES, account, demo, make, push, put, ready, replicas, travelled, until, with_loops};
 use testkit::testbed::workload::Workload;
 use testkit::testbed::{Road, Testbed, story_on};
 
@@ -70,27 +72,25 @@ async fn change(testbed: &Testbed, plural: &str, object: &str, edit: impl Fn(&mu
     tokio::time::timeout(testkit::TIMEOUT, in_force).await.context("the new definition is not in force")?
 }
 
-/// Runs `work` while the kind has no field of this name in its status.
+/// Runs `work` while the kind has no field of this name in its spec or status.
 async fn without<T>(
     testbed: &Testbed,
     plural: &str,
     object: &str,
-    field: &str,
+    [part, field]: [&str; 2],
     work: impl AsyncFnOnce() -> Result<T>,
 ) -> Result<T> {
     let whole = serde_json::to_value(definitions(testbed).get(&format!("{plural}.ganglion.dev")).await?)?;
     let original = whole.pointer("/spec/versions/0/schema/openAPIV3Schema").context("no schema")?.clone();
-    let status = |schema: &mut Value| schema["properties"]["status"]["properties"].as_object_mut().cloned();
     change(testbed, plural, object, |schema| {
-        if let Some(mut fields) = status(schema) {
+        if let Some(fields) = schema["properties"][part]["properties"].as_object_mut() {
             fields.remove(field);
-            schema["properties"]["status"]["properties"] = json!(fields);
         }
     })
     .await?;
     let done = work().await;
     change(testbed, plural, object, |schema| *schema = original.clone()).await?;
-    done.with_context(|| format!("without status.{field} of {plural}"))
+    done.with_context(|| format!("without {part}.{field} of {plural}"))
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn an_action_whose_status_loses_a_field_has_its_effect_once() {
             let name = format!("x-{}", field.to_lowercase());
             let act = Act::prepare(testbed, Verb::Move, &name).await?;
             let before = testbed.proxy.writes().len();
-            without(testbed, "workloadactions", "first", &field, async || {
+            without(testbed, "workloadactions", "first", ["status", &field], async || {
                 act.begin(testbed).await?;
                 let over = |seen: &testkit::eye::Seen| seen.actions.get(&name).filter(|one| is_over(one)).map(drop);
                 // It may end, or say that it cannot go on.
@@ -156,7 +156,7 @@ async fn loses_fields(testbed: &Testbed) -> Result<()> {
         for field in optional_status_fields(testbed, plural).await? {
             let (_, scaled) = replicas(testbed, "web").await?;
             let before = testbed.proxy.writes().len();
-            without(testbed, plural, "web", &field, async || {
+            without(testbed, plural, "web", ["status", &field], async || {
                 push(testbed, "web", json!({"cpu": "1", "memory": "60"})).await?;
                 tokio::time::sleep(LOOK).await;
                 let writes = testbed.proxy.writes().split_off(before);
@@ -170,8 +170,29 @@ async fn loses_fields(testbed: &Testbed) -> Result<()> {
             .await?;
         }
     }
-    testkit::testbed::loops::ready(testbed, "web", "True", "Running").await?;
-    acts().await
+    ready(testbed, "web", "True", "Running").await?;
+    acts().await?;
+    child_is_refused(testbed).await
+}
+
+/// A Monitoring without one of its fields would be another one than the loop asks for, so it is not created.
+async fn child_is_refused(testbed: &Testbed) -> Result<()> {
+    let mut spec = demo();
+    spec["interval"] = json!("5s");
+    spec["target"]["name"] = json!("api");
+    Workload::deployment("api", 1).make(testbed).await?;
+    without(testbed, "monitorings", "web", ["spec", "interval"], async || {
+        put(testbed, "later", spec).await?;
+        let words = ready(testbed, "later", "False", DEFINITION_OUTDATED).await?;
+        ensure!(words.contains("does not have spec.interval of Monitoring"), "{words}");
+        let monitoring = Api::<Monitoring>::namespaced(testbed.client.clone(), &testbed.ns).get_opt("later").await?;
+        ensure!(monitoring.is_none(), "{monitoring:?}");
+        Ok(())
+    })
+    .await?;
+    until::<Monitoring, _>(testbed, "later", "the Monitoring to have the interval", |one| one.spec.interval)
+        .await
+        .map(drop)
 }
 
 /// A newer version has added a field with a default to the spec and the status of each kind.

@@ -265,6 +265,7 @@ pub async fn act(targets: &Targets, actor: &mut Actor, effect: &ExecutionEffect)
             return actor.forbidden(targets.ctx.now(), &refused).map(EffectResult::Forbidden);
         }
         Err(Error::Denied(message)) => EffectResult::Refused(message),
+        Err(outdated @ Error::Dropped(_)) => EffectResult::Refused(outdated.to_string()),
         Err(Error::Conflict(_) | Error::AlreadyExists(_)) => EffectResult::Conflict,
         Err(Error::NotFound(words)) => EffectResult::NotFound(words),
         Err(
@@ -273,7 +274,6 @@ pub async fn act(targets: &Targets, actor: &mut Actor, effect: &ExecutionEffect)
             | Error::Timeout(_)
             | Error::Unavailable(_)
             | Error::Full
-            | Error::Dropped(_)
             | Error::Malformed(_)
             | Error::Broken),
         ) => EffectResult::Unclear(error.to_string()),
