@@ -201,6 +201,27 @@ fn a_receipt_that_concerns_one_object_only_is_deleted_with_it(
     assert!(!matches!(stage.next("go"), NextStep::Do(Effect::WriteReceipt(_))));
 }
 
+/// Where the kind of receipts is gone, an action that is deleted does not wait for one.
+#[rstest]
+#[case::is_deleted(true, false)]
+#[case::goes_on(false, true)]
+fn an_action_is_deleted_without_a_receipt_where_receipts_are_not_served(
+    #[case] is_deleted: bool,
+    #[case] is_written: bool,
+) {
+    let mut stage = Stage::new();
+    stage.act("go", move_web(json!({"nodeName": "d"})));
+    let mut action = stage.action("go");
+    action.metadata.finalizers = Some(vec![marks::FINALIZER.into()]);
+    stage.put_action(action.clone());
+    let Effect::Admit { status, .. } = stage.effect("go") else { panic!("it does not begin") };
+    stage.world.unavailable::<ReceiptFact>();
+    action.status = Some(*status);
+    action.metadata.deletion_timestamp = is_deleted.then(|| Time(stage.now));
+    stage.put_action(action);
+    assert_eq!(matches!(stage.next("go"), NextStep::Do(Effect::WriteReceipt(_))), is_written);
+}
+
 #[test]
 fn the_receipt_goes_beside_the_admission_and_is_taken_back_should_the_action_not_begin() {
     let changes: [fn(&mut WorkloadAction); 2] = [
