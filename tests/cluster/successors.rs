@@ -107,7 +107,7 @@ fn a_deletion_in_the_foreground_deletes_no_pod() {
             })
             .await?;
         testbed.kubectl(&["delete", "wa", "go", "--cascade=foreground", "--wait=false"], None).await?;
-        testbed.kubectl(&["wait", "--for=delete", "wa/go", "--timeout=60s"], None).await?;
+        testbed.eye.until("the end of the action", |seen| (!seen.actions.contains_key("go")).then_some(())).await?;
         let verdict = scene.at_rest(testbed, 2).await?;
         ensure!(verdict.died.is_empty() && verdict.lowest_ready >= 2, "{verdict:?}");
         Ok(())

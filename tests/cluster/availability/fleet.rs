@@ -66,6 +66,21 @@ fn is_running(process: u32) -> bool {
     stat(process, 2).is_ok_and(|state| !["Z", "X", "T"].contains(&state.as_str()))
 }
 
+/// Whether the process goes on after a failed answer: a process that ends closes its connections first. Waits until it
+/// has ended, must not answer any more, or answers again.
+async fn lives_on(process: u32, answers: &Answers, policy: &RefusingPolicy, scheduler: &reqwest::Client) -> bool {
+    let known = async {
+        while is_running(process) && answers.process.load(Ordering::Acquire) == process {
+            if policy.filters(scheduler, "node-0").await.is_ok() {
+                return true;
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+        false
+    };
+    tokio::time::timeout(testkit::TIMEOUT, known).await.unwrap_or(true)
+}
+
 /// Sends requests as kube-scheduler does, until it is dropped.
 async fn ask(policy: RefusingPolicy, answers: Arc<Answers>) {
     let Ok(scheduler) = policy.scheduler() else { return };
@@ -84,9 +99,7 @@ async fn ask(policy: RefusingPolicy, answers: Arc<Answers>) {
             Ok(Err(error)) => format!("{begun}: {error:#}"),
             Err(_) => format!("{begun}: no answer"),
         };
-        // A process that ends closes its connections first.
-        tokio::time::sleep(Duration::from_secs(1)).await;
-        if is_running(process) && answers.process.load(Ordering::Acquire) == process {
+        if lives_on(process, &answers, &policy, &scheduler).await {
             answers.failures.lock().unwrap_or_else(PoisonError::into_inner).push(failure);
         }
     }
