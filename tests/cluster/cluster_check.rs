@@ -242,7 +242,9 @@ impl<'a> Installation<'a> {
             "FAIL Service ganglion-extender has no endpoint that is ready",
         ])
         .await?;
-        until(&self.kubeconfig, &["-n", "nowhere"], 1, &["FAIL there is no namespace nowhere"]).await.map(drop)
+        until(&self.kubeconfig, &["-n", "nowhere"], 1, &["FAIL there is no namespace nowhere", "ok you may create"])
+            .await
+            .map(drop)
     }
 }
 

@@ -82,6 +82,8 @@ pub struct OperatorFacts {
     /// Other namespaces with a Deployment of the operator.
     pub elsewhere: Vec<String>,
     pub home: ReadResult<Option<Namespace>>,
+    /// Where the namespace is missing: what the user may not do, and an installation needs.
+    pub not_permitted: ReadResult<Vec<String>>,
     pub deployment: ReadResult<Option<Deployment>>,
     /// Pods of the operator.
     pub pods: ReadResult<Vec<Pod>>,

@@ -12,10 +12,12 @@ use kube::{Api, Client, ResourceExt};
 use super::facts::{
     ExtenderFacts, LeaseFact, NotRead, OperatorFacts, ReadResult, RightsFacts, SettingsFacts, SettingsProblem,
 };
-use super::request::{TIMEOUT, get, labelled, list};
+use super::request::{TIMEOUT, get, labelled, list, timed};
 use super::rights::required;
 use super::{InstallationOptions, ask, running};
+use crate::operator::read::missing_rights;
 use crate::operator::settings::{self, Settings};
+use ganglion_actions_plan::drain::UserRight;
 use ganglion_api::marks;
 
 /// Namespace of the operator if no Deployment shows it.
@@ -23,6 +25,17 @@ const NAMESPACE: &str = "ganglion-system";
 
 /// Name of the operator's account if no Deployment shows it.
 const ACCOUNT: &str = "ganglion";
+
+/// Kinds of the cluster in kustomize/base: API group, resource.
+const INSTALLED: [(&str, &str); 7] = [
+    ("", "namespaces"),
+    ("apiextensions.k8s.io", "customresourcedefinitions"),
+    ("rbac.authorization.k8s.io", "clusterroles"),
+    ("rbac.authorization.k8s.io", "clusterrolebindings"),
+    ("admissionregistration.k8s.io", "validatingadmissionpolicies"),
+    ("admissionregistration.k8s.io", "validatingadmissionpolicybindings"),
+    ("scheduling.k8s.io", "priorityclasses"),
+];
 
 /// Deployments of the operator, in this namespace or in all; else in the usual one.
 async fn deployments(
@@ -75,7 +88,23 @@ pub async fn operator(client: &Client, options: &InstallationOptions) -> (Operat
         get::<Secret>(secrets, &settings.settings.placement.tls_secret),
     );
     let extender = ExtenderFacts { services, slices, secret };
-    (OperatorFacts { namespace, elsewhere, home, deployment, pods, settings, lease, budgets }, rights, extender)
+    let not_permitted = match &home {
+        Ok(None) => not_permitted(client).await,
+        Ok(Some(_)) | Err(_) => Ok(Vec::new()),
+    };
+    (
+        OperatorFacts { namespace, elsewhere, home, not_permitted, deployment, pods, settings, lease, budgets },
+        rights,
+        extender,
+    )
+}
+
+/// What the user may not create, of the kinds in kustomize/base that an administrator of a namespace cannot create.
+async fn not_permitted(client: &Client) -> ReadResult<Vec<String>> {
+    let rights =
+        INSTALLED.map(|(group, resource)| UserRight { verb: "create", group, resource, namespace: None, name: None });
+    let missing = timed(missing_rights(client, rights.into())).await?;
+    Ok(missing.iter().map(ToString::to_string).collect())
 }
 
 /// Reads the settings from the ConfigMap that the Deployment mounts.

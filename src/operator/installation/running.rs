@@ -48,7 +48,10 @@ fn add_home(operator: &OperatorFacts, report: &mut CheckReport) {
     }
     let home = match &operator.home {
         Ok(Some(home)) => home,
-        Ok(None) => return report.failed_with(format!("there is no namespace {name}"), APPLY),
+        Ok(None) => {
+            report.failed_with(format!("there is no namespace {name}"), APPLY);
+            return add_rights_to_install(operator, report);
+        }
         Err(error) => return error.add_to(report, &format!("Namespace {name}")),
     };
     let (label, level) = POD_SECURITY;
@@ -66,6 +69,19 @@ fn add_home(operator: &OperatorFacts, report: &mut CheckReport) {
             format!("the namespace enforces the Pod Security Standard {found}, not {level}"),
             format!("kubectl label namespace {name} --overwrite {label}={level}"),
         );
+    }
+}
+
+/// Says before an installation what the user may not create.
+fn add_rights_to_install(operator: &OperatorFacts, report: &mut CheckReport) {
+    match &operator.not_permitted {
+        Ok(missing) if missing.is_empty() => report.passed("you may create what an installation consists of"),
+        Ok(missing) => report.unsure_with(
+            format!("you may not {}", missing.join(", ")),
+            "let an administrator of the cluster apply the manifests; kubectl refuses them otherwise, and what it has \
+             created until then remains",
+        ),
+        Err(error) => error.add_to(report, "your permissions to install"),
     }
 }
 

@@ -51,6 +51,7 @@ fn operator() -> OperatorFacts {
         home: Ok(Some(object(json!({"metadata": {
             "name": NAMESPACE, "labels": {"pod-security.kubernetes.io/enforce": "restricted"},
         }})))),
+        not_permitted: Ok(Vec::new()),
         deployment: Ok(Some(deployment(&format!("ganglion:{}", env!("CARGO_PKG_VERSION"))))),
         pods: Ok(Vec::new()),
         settings: SettingsFacts {
@@ -315,6 +316,14 @@ const GAPS: &[Gap] = &[
     (|facts| without(facts, |_| true), FAIL, " more"),
     (|facts| facts.operator.elsewhere = vec!["other".into()], UNSURE, "a Deployment of the operator is also in other"),
     (|facts| facts.operator.home = Ok(None), FAIL, "there is no namespace ganglion-system"),
+    (
+        |facts| {
+            facts.operator.home = Ok(None);
+            facts.operator.not_permitted = Ok(vec!["create namespaces".to_owned()]);
+        },
+        UNSURE,
+        "you may not create namespaces",
+    ),
     (|facts| facts.operator.home = refused(), UNSURE, "Namespace ganglion-system: not read"),
     (
         |facts| facts.operator.home = Ok(Some(object(json!({"metadata": {"name": NAMESPACE}})))),
