@@ -2,14 +2,14 @@
 //! the new one is ready.
 
 use anyhow::{Context, Result, anyhow, ensure};
-use testkit::former::OperatorVersion;
+use testkit::former::{CURRENT, OperatorVersion};
 use testkit::plane::install;
 use testkit::testbed::replicas::Replica;
 use testkit::testbed::rest::rest_clean;
 use testkit::testbed::{Road, Testbed, story_on};
 
 use super::flight::Flight;
-use super::{changes, plane};
+use super::{VersionChange, changes, plane};
 
 async fn start(testbed: &Testbed, identity: &str, version: &OperatorVersion) -> Result<Replica> {
     let mut replica = testbed.replica(identity, "").await?;
@@ -56,12 +56,27 @@ async fn rolls(testbed: &Testbed, from: &OperatorVersion, to: &OperatorVersion) 
     landed.await.map_err(|error| anyhow!("{error:#}\n--- {}\n{}", leader.identity, leader.operator.log_tail(40)))
 }
 
+fn on_own_plane(change: &VersionChange) {
+    let own = plane(&format!("rolls-{}", change.name), &change.from);
+    story_on(&own.0, Road::Proxy, &format!("rolls-{}", change.name), async |testbed| {
+        rolls(testbed, &change.from, &change.to).await
+    });
+}
+
+/// All changes of the version, with the upgrade from the latest one apart.
+fn latest_and_others() -> (VersionChange, Vec<VersionChange>) {
+    let mut changes = changes();
+    let latest = changes.iter().rposition(|change| change.to.name == CURRENT).expect("an upgrade");
+    (changes.remove(latest), changes)
+}
+
+/// The only one of these stories in `hack/test` without a verb.
 #[test]
-fn work_in_flight_ends_as_without_a_rolling_update() {
-    for change in changes() {
-        let own = plane(&format!("rolls-{}", change.name), &change.from);
-        story_on(&own.0, Road::Proxy, &format!("rolls-{}", change.name), async |testbed| {
-            rolls(testbed, &change.from, &change.to).await
-        });
-    }
+fn work_in_flight_ends_as_without_the_upgrade_from_the_latest_version() {
+    on_own_plane(&latest_and_others().0);
+}
+
+#[test]
+fn work_in_flight_ends_as_without_an_older_upgrade_or_a_downgrade() {
+    latest_and_others().1.iter().for_each(on_own_plane);
 }

@@ -2,6 +2,7 @@
 //! the action.
 
 use anyhow::{Result, ensure};
+use testkit::former::CURRENT;
 use testkit::proxy::gate::HoldPoint;
 use testkit::testbed::{Road, Testbed, stories_on};
 
@@ -35,7 +36,7 @@ async fn replaced(testbed: &Testbed, change: &VersionChange, verb: Verb, nth: us
 fn an_action_is_finished_by_the_other_version_at_each_write() {
     for change in changes() {
         // The newer CRDs: they come first in an upgrade, and stay in a downgrade.
-        let newer = if change.to.name == "current" { &change.to } else { &change.from };
+        let newer = if change.to.name == CURRENT { &change.to } else { &change.from };
         let own = plane(&format!("steps-{}", change.name), newer);
         let cases = [Verb::Move, Verb::Create].into_iter().flat_map(|verb| {
             let points = move |nth| [HoldPoint::Before, HoldPoint::After].map(|when| (verb, nth, when));

@@ -10,10 +10,13 @@ use crate::plane::install;
 use crate::process::run;
 use crate::root;
 
+/// Name of the version of this tree.
+pub const CURRENT: &str = "current";
+
 /// A version of the operator.
 #[derive(Clone, Debug)]
 pub struct OperatorVersion {
-    /// Name in `hack/releases`, or `current`.
+    /// Name in `hack/releases`, or [`CURRENT`].
     pub name: String,
     /// The program `ganglion`.
     pub program: PathBuf,
@@ -24,7 +27,7 @@ pub struct OperatorVersion {
 impl OperatorVersion {
     /// The version of this tree.
     pub fn current() -> Result<Self> {
-        Ok(Self { name: "current".to_owned(), program: program()?, base: install::base() })
+        Ok(Self { name: CURRENT.to_owned(), program: program()?, base: install::base() })
     }
 
     /// All versions in `hack/releases`. `hack/former` builds those that are not built yet.
