@@ -101,6 +101,11 @@ fn replicas_of_somebody_else_are_found_before_the_first_decision() {
     });
 }
 
+/// Whether the API server resizes pods in place, as Kubernetes does from version 1.33 on.
+async fn serves_resizes(testbed: &Testbed) -> Result<bool> {
+    Ok(testbed.kubectl(&["get", "--raw", "/api/v1"], None).await?.contains("\"pods/resize\""))
+}
+
 #[test]
 fn a_kind_that_cannot_be_scaled_and_a_container_that_is_not_there_are_found() {
     loop_story("preflight-unfit", async |testbed| {
@@ -116,7 +121,10 @@ fn a_kind_that_cannot_be_scaled_and_a_container_that_is_not_there_are_found() {
         let mut spec = on("Low", resize("other"));
         spec["policy"] = Value::Null;
         testbed.patch_loop("web", json!({"spec": spec})).await?;
-        fails(testbed, "NotScalable", &["Deployment/web has no pod that runs a container other"]).await
+        match serves_resizes(testbed).await? {
+            true => fails(testbed, "NotScalable", &["Deployment/web has no pod that runs a container other"]).await,
+            false => fails(testbed, "NotSupported", &["does not serve pods/resize"]).await,
+        }
     });
 }
 
@@ -128,8 +136,7 @@ fn a_resize_is_possible_where_the_api_server_serves_it() {
         account(testbed, &resizes).await?;
         let resize = json!({"container": "main", "resource": "memory", "factor": "2", "max": "1Gi"});
         make(testbed, "web", on("Low", json!([{"resize": resize}]))).await?;
-        // Kubernetes serves it from version 1.33 on.
-        match testbed.kubectl(&["get", "--raw", "/api/v1"], None).await?.contains("\"pods/resize\"") {
+        match serves_resizes(testbed).await? {
             true => passes(testbed).await,
             false => fails(testbed, "NotSupported", &["rung 1 on Low", "does not serve pods/resize"]).await,
         }
