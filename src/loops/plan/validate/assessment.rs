@@ -305,7 +305,7 @@ fn health(case: &AssessmentInput, assessment: &Assessment, hops: ChildStatuses) 
     if case.spec.mode == LoopMode::Paused {
         return Health::Good(LoopReason::Paused, "the loop is paused".into());
     }
-    let (Some(monitoring), Some(_), Some(execution)) = (hops.monitoring, hops.decision, hops.execution) else {
+    let (Some(monitoring), Some(decision), Some(execution)) = (hops.monitoring, hops.decision, hops.execution) else {
         return Health::working(LoopReason::Starting, "the loop's children are being created".into());
     };
     // The loop has stopped: every further decision on this field fails.
@@ -319,6 +319,14 @@ fn health(case: &AssessmentInput, assessment: &Assessment, hops: ChildStatuses) 
             return Health::working(LoopReason::Starting, format!("{CHECKING}: {why}"));
         }
         Some(Preflight::Pending(None)) | None => return Health::working(LoopReason::Starting, CHECKING.into()),
+    }
+    let of_children = [("Decision", &decision.conditions), ("Execution", &execution.conditions)];
+    for (kind, conditions) in of_children {
+        // These two are Stalled only while the operator does not act on them.
+        if let Some(stalled) = conditions::find(conditions, "Stalled").filter(|stalled| stalled.status == "True") {
+            let message = format!("the {kind} of the loop: {}", stalled.message);
+            return Health::Retrying(LoopReason::of(&stalled.reason), message);
+        }
     }
     match conditions::find(&monitoring.conditions, "Ready") {
         None => Health::working(LoopReason::Starting, "the loop's children are being created".into()),

@@ -271,6 +271,17 @@ fn a_loop_whose_changes_are_undone_has_stopped() {
     assert_eq!(message(&found, "Ready"), "somebody undid it");
 }
 
+#[test]
+fn a_loop_with_a_child_that_is_not_acted_on_says_so() {
+    let outdated = json!([{"type": "Stalled", "status": "True", "reason": "DefinitionOutdated", "message": "no tag",
+        "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
+    let execution =
+        ExecutionStatus { conditions: serde_json::from_value(outdated).unwrap(), ..ExecutionStatus::default() };
+    let found = running(&watched("True", "AllKnown", ""), &execution);
+    assert_eq!(words(&found)[0], ("Ready", "False", "DefinitionOutdated"));
+    assert_eq!(message(&found, "Ready"), "the Execution of the loop: no tag");
+}
+
 /// Status of an Execution whose changes of these fields somebody has undone at these seconds.
 fn undone(changes: &[(i64, &str, &str)]) -> ExecutionStatus {
     let undone = |&(second, by, dimension): &(i64, &str, &str)| Undone {
