@@ -27,5 +27,6 @@ pub mod policies;
 pub mod power_curve;
 pub mod quantity;
 pub mod status;
+pub mod trace;
 pub mod words;
 pub mod world;
