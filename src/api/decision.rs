@@ -170,6 +170,13 @@ pub struct Chosen {
     pub action: Rung,
     /// When the decision was made.
     pub at: MicroTime,
+    /// Tag of the sample on which the decision was made. The trace of the decision is found by it, whichever sample was
+    /// evaluated since.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tag: Option<Tag>,
+    /// When that sample was received, by the operator's clock.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub received: Option<MicroTime>,
     /// uid of the Execution that carries out the decision. A re-created Execution ignores it.
     pub executor: Uid,
     /// The mode of the loop at the decision: Auto, DryRun or Approve.

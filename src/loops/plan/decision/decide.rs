@@ -281,6 +281,8 @@ impl DecisionRules {
             rung: index,
             action,
             at,
+            tag: input.monitoring.tag.clone(),
+            received: input.monitoring.received.clone(),
             executor: input.executor.map(|executor| executor.uid.into()).unwrap_or_default(),
             mode: self.mode,
             unknown: alarm.unknown,

@@ -56,6 +56,8 @@ pub fn trial(loop_name: &str, target: &TargetRef, rung: &Rung, seen: &TargetStat
         rung: 0,
         action: rung.clone(),
         at: micro_time(now),
+        tag: None,
+        received: None,
         executor: Uid::default(),
         mode: LoopMode::default(),
         unknown: false,
