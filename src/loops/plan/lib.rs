@@ -17,6 +17,7 @@
 //! | `validate/` | whether the loop may act: its spec, conflicts on the target, chains of loops, preflights |
 //! | `children` | the specs of the loop's three children |
 //! | `proposal` | the decision that waits for approval, and the digest to which an approval refers |
+//! | `trace` | the spans of a decision, from sample to Ready pod |
 //! | `acted` | texts about an action that was carried out |
 //! | `common`, `rung` | helpers that several folders use |
 //!
@@ -48,6 +49,7 @@ pub mod monitoring;
 pub mod proposal;
 pub mod rung;
 pub mod sources;
+pub mod trace;
 pub mod tuning;
 pub mod validate;
 pub mod world;

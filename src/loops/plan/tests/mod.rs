@@ -8,3 +8,4 @@ mod parity;
 pub mod properties;
 mod source_rules;
 mod timers;
+mod trace;
