@@ -13,6 +13,7 @@
 //! | `partial` | how servers say that an answer is partial |
 //! | `pressure`, `node_usage`, `inference` | values of nodes: requests, and parsing of answers |
 //! | `value` | shared by these: errors, and names that may be shown |
+//! | `otlp` | spans of traces, for the endpoint that the administrator names |
 //! | `redfish` | intake temperature and power model, from a BMC |
 
 pub mod address;
@@ -21,6 +22,7 @@ pub mod cloud_events;
 pub mod inference;
 pub mod network;
 pub mod node_usage;
+pub mod otlp;
 mod partial;
 pub mod pressure;
 pub mod private;

@@ -501,7 +501,7 @@ fn failure(error: &reqwest::Error, asked: AskedAddress<'_>) -> Error {
 }
 
 /// Innermost cause: the outer ones repeat the address.
-fn root(error: &reqwest::Error) -> String {
+pub(super) fn root(error: &reqwest::Error) -> String {
     let words = trust::causes(error).skip(1).last().map(ToString::to_string);
     words.unwrap_or_else(|| "no cause is known".to_owned())
 }

@@ -60,6 +60,12 @@ pub struct LimitLabel {
     pub limit: &'static str,
 }
 
+/// `{outcome}`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct OutcomeLabel {
+    pub outcome: &'static str,
+}
+
 /// `{kind, reason}`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct WatchLabels {
@@ -200,6 +206,7 @@ pub struct Metrics {
     pub extender_requests: Family<ExtenderLabels, Counter>,
     pub extender_seconds: Family<VerbLabel, Histogram, fn() -> Histogram>,
     pub node_values: NodeValues,
+    pub trace_spans: Family<OutcomeLabel, Counter>,
     registry: Arc<Registry>,
 }
 
@@ -244,6 +251,7 @@ impl Metrics {
             extender_requests: Family::default(),
             extender_seconds: Family::new_with_constructor(effect_histogram),
             node_values: NodeValues::default(),
+            trace_spans: Family::default(),
             registry: Arc::default(),
         };
         all.register(&mut registry);
@@ -309,6 +317,11 @@ impl Metrics {
             "notifications",
             "Attempts to notify receivers about the end of an action, by result",
             self.notifications.clone(),
+        );
+        registry.register(
+            "trace_spans",
+            "Spans of traces, by outcome: sent, refused by the endpoint, or dropped because it did not answer",
+            self.trace_spans.clone(),
         );
         registry.register("leader", "1 while this replica holds the lease and acts", self.leader.clone());
         registry.register("resident_memory_bytes", "Resident memory of the process", self.memory.clone());
