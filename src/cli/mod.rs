@@ -28,6 +28,7 @@ use crate::operator::settings::{self, Settings};
 use crate::operator::telemetry::Format;
 use cluster::ClusterOptions;
 use ganglion_core::duration;
+use ganglion_outbound::otlp::OtlpSettings;
 
 /// Name of the program as a kubectl plugin.
 const PLUGIN: &str = "kubectl-ganglion";
@@ -193,6 +194,7 @@ pub async fn run(run: RunArgs) -> Result<(), Error> {
         lease_namespace: run.lease_namespace,
         watch_namespaces,
         identity: run.identity.or(pod).unwrap_or_else(host_identity),
+        traces: OtlpSettings::read(|name| std::env::var(name).ok()).map_err(operator::Error::from)?,
     };
     Ok(operator::run(options, settings).await?)
 }

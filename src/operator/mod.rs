@@ -18,6 +18,7 @@ pub mod settings;
 mod signals;
 pub mod telemetry;
 mod term;
+mod traces;
 pub mod world;
 
 use std::net::SocketAddr;
@@ -40,6 +41,7 @@ use crate::operator::settings::Settings;
 use ganglion_api::marks;
 use ganglion_outbound::address::{self, Names};
 use ganglion_outbound::client::OutboundClient;
+use ganglion_outbound::otlp::{OtlpProblem, OtlpSettings, SpanExporter, SpanQueue};
 use ganglion_placement::cache::{self, PlacementCache};
 use ganglion_placement::extender::Extender;
 use ganglion_runtime::certificate::CertificateKeeper;
@@ -70,6 +72,8 @@ pub struct RunOptions {
     pub lease_namespace: Option<String>,
     pub watch_namespaces: Vec<String>,
     pub identity: String,
+    /// Endpoint of traces. Default: nothing is sent.
+    pub traces: Option<OtlpSettings>,
 }
 
 /// Error: the operator cannot start, or has to end.
@@ -95,6 +99,8 @@ pub enum Error {
         #[source]
         source: std::io::Error,
     },
+    #[error(transparent)]
+    Traces(#[from] OtlpProblem),
     #[error("signals cannot be received")]
     Signals(#[source] std::io::Error),
     #[error("setting outbound.{setting}: {problem}")]
@@ -123,8 +129,10 @@ pub async fn run(options: RunOptions, settings: Settings) -> Result<(), Error> {
     let store = Store::new(world);
     // Watches and the HTTP server stop last, after the controllers have drained.
     let ended = CancellationToken::new();
+    let exporter = options.traces.map(|traces| traces::exporter(traces, &metrics)).transpose()?;
+    let spans = exporter.as_ref().map(SpanExporter::queue);
     let listener = listen(options.bind).await?;
-    let watched = watch_options(&options, &settings);
+    let watched = watch_options(options.watch_namespaces.clone(), &settings);
     let mut feeds = Feeds::new(&client, watched, store.clone(), metrics.clone(), ended.clone());
     caches::feed(&mut feeds);
     let upkeep =
@@ -146,6 +154,7 @@ pub async fn run(options: RunOptions, settings: Settings) -> Result<(), Error> {
     let mut learning = tokio::spawn(learning);
     let keeper = extender::keeper(&settings, &namespace);
     let mut extender = extender::serve(options.extender_bind, extender, &keeper, &settings, &client, &ended).await?;
+    let mut exporting = tokio::spawn(traces::export(exporter, ended.clone()));
     info!(identity = options.identity, address = %options.bind, version = env!("CARGO_PKG_VERSION"), "started");
 
     let mut elector = elector(&client, &settings, &options.identity, &options.watch_namespaces, &namespace);
@@ -164,6 +173,7 @@ pub async fn run(options: RunOptions, settings: Settings) -> Result<(), Error> {
         ready,
         stop,
         identity,
+        spans,
     };
     let result = tokio::select! {
         biased;
@@ -174,6 +184,7 @@ pub async fn run(options: RunOptions, settings: Settings) -> Result<(), Error> {
         Err(panicked) = &mut extender => Err(panicked.into()),
         Err(panicked) = &mut upkeep => Err(panicked.into()),
         Err(panicked) = &mut learning => Err(panicked.into()),
+        Err(panicked) = &mut exporting => Err(panicked.into()),
         result = parts.lead(&mut elector, &relist) => result,
     };
     if result.is_ok() {
@@ -182,7 +193,7 @@ pub async fn run(options: RunOptions, settings: Settings) -> Result<(), Error> {
     ended.cancel();
     if result.is_ok() {
         // The results of the servers no longer matter.
-        let _ = tokio::join!(server, extender);
+        let _ = tokio::join!(server, extender, exporting);
     }
     match &result {
         Ok(()) => info!("ended"),
@@ -211,6 +222,8 @@ struct OperatorParts {
     ready: Readiness,
     stop: CancellationToken,
     identity: String,
+    /// Spans for the endpoint of traces, if there is one.
+    spans: Option<SpanQueue>,
 }
 
 impl OperatorParts {
@@ -255,6 +268,7 @@ impl OperatorParts {
             leader: leader.clone(),
             tasks: JoinSet::new(),
             senders: JoinSet::new(),
+            traces: self.spans.clone().map(|spans| traces::of_term(&self.store, spans)),
             name: term_name(),
         };
         let TermTasks { mut work, mut senders } = start(term);
@@ -302,8 +316,8 @@ pub fn client(config: Config) -> Result<Client, Error> {
     Client::try_from(config).map_err(|error| Error::Client(Box::new(error)))
 }
 
-fn watch_options(options: &RunOptions, settings: &Settings) -> WatchOptions {
-    WatchOptions { namespaces: options.watch_namespaces.clone(), timeout: list_timeout(settings) }
+fn watch_options(namespaces: Vec<String>, settings: &Settings) -> WatchOptions {
+    WatchOptions { namespaces, timeout: list_timeout(settings) }
 }
 
 /// Timeout of list and watch requests: a page of a list is the largest response.

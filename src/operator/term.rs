@@ -19,6 +19,7 @@ use ganglion_loops::decision::DecisionController;
 use ganglion_loops::execution::{ExecutionController, Webhooks};
 use ganglion_loops::monitoring::{MonitoringController, NodeAccess, SourcePolls, Sources};
 use ganglion_loops::target::Targets;
+use ganglion_loops::traces::LoopTraces;
 use ganglion_nodes::config::{self as node_config, NodeConfigController, PolledNodes};
 use ganglion_nodes::template::NodeConfigTemplateController;
 use ganglion_placement::policy::{PlacementPolicyController, UsagePublisher, run_usage};
@@ -32,7 +33,7 @@ use ganglion_runtime::metrics::LimitLabel;
 use ganglion_runtime::polls;
 use ganglion_runtime::run::Run;
 use ganglion_runtime::watch::namespaces::NamespaceFeeds;
-use ganglion_runtime::writer::Writer;
+use ganglion_runtime::writer::{WriteObserver, Writer};
 
 /// Maximum time between two rounds of the janitor while somebody waits for it.
 const HASTY_ROUND: Duration = Duration::from_secs(1);
@@ -52,6 +53,8 @@ pub struct Term<'a> {
     pub tasks: JoinSet<()>,
     /// Tasks that send events.
     pub senders: JoinSet<()>,
+    /// Reports traces of loops, if there is an endpoint for them.
+    pub traces: Option<Arc<LoopTraces>>,
     /// Name of the term, as written to statuses.
     pub name: Arc<str>,
 }
@@ -95,6 +98,9 @@ impl Term<'_> {
             webhooks: Webhooks::default(),
             ctx,
         });
+        if let Some(traces) = &self.traces {
+            self.tasks.spawn(Arc::clone(traces).run(self.parts.stop.clone()));
+        }
         self.start_node_configs();
         let writes = settings.node_configs.concurrency;
         self.start(writes, |ctx| NodeConfigTemplateController {
@@ -232,10 +238,12 @@ impl Term<'_> {
         let from = Reporter { controller: format!("ganglion/{controller}"), instance: Some(identity.clone()) };
         let timeout = settings.request_timeout();
         self.senders.spawn(sender.run(client.clone(), from, timeout, self.leader.clone()));
+        let observer = self.traces.clone().map(|traces| traces as Arc<dyn WriteObserver>);
         Context {
             store: store.clone(),
             writer: Writer::new(client.clone(), timeout, self.leader.clone(), metrics.clone())
-                .within(outbound.web().bytes().clone()),
+                .within(outbound.web().bytes().clone())
+                .observed_by(observer),
             events,
             metrics: metrics.clone(),
             clock: Timestamp::now,

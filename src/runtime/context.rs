@@ -52,6 +52,7 @@ impl Context {
                     object.meta().generation.is_some() && answer.meta().generation != object.meta().generation;
                 let requeue = self.store.write(|world| world.apply(answer, Origin::Own));
                 self.store.requeue(if changed { requeue } else { requeue.without::<C>(&id.key) });
+                self.writer.wrote(K::KIND, &id.key);
                 Ok(())
             }
             Err(error) => {
@@ -108,5 +109,60 @@ impl Context {
     /// Whether the controllers must stop.
     pub fn is_over(&self) -> bool {
         self.writer.is_fenced() || self.stop.is_cancelled()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Mutex, PoisonError};
+    use std::time::Duration;
+
+    use ganglion_api::decision::Decision;
+    use ganglion_core::facts::Key;
+    use ganglion_core::world::World;
+    use kube::Client;
+
+    use super::*;
+    use crate::events;
+    use crate::writer::WriteObserver;
+
+    /// Records each call, and whether the object was in the store at that time.
+    struct Notes {
+        store: Store,
+        told: Mutex<Vec<(&'static str, Key, bool)>>,
+    }
+
+    impl WriteObserver for Notes {
+        fn written(&self, kind: &'static str, key: &Key) {
+            let is_stored = self.store.read(|world| world.table::<Decision>().get(key).is_some());
+            self.told.lock().unwrap_or_else(PoisonError::into_inner).push((kind, key.clone(), is_stored));
+        }
+    }
+
+    #[tokio::test]
+    async fn an_observer_is_told_of_writes_that_succeeded_once_the_answer_is_stored() {
+        let (service, _) = tower_test::mock::pair::<http::Request<_>, http::Response<kube::client::Body>>();
+        let (metrics, store) = (Metrics::new(), Store::new(World::default()));
+        let notes = Arc::new(Notes { store: store.clone(), told: Mutex::default() });
+        let client = Client::new(service, "n");
+        let writer = Writer::new(client, Duration::from_secs(1), CancellationToken::new(), metrics.clone());
+        let observer: Arc<dyn WriteObserver> = notes.clone();
+        let (events, _) = events::line(&metrics);
+        let ctx = Context {
+            store,
+            writer: writer.observed_by(Some(observer)),
+            events,
+            metrics,
+            clock: || Timestamp::UNIX_EPOCH,
+            term: "term".into(),
+            stop: CancellationToken::new(),
+        };
+        let mut object = Decision::new("web", Default::default());
+        object.metadata.namespace = Some("shop".to_owned());
+        (object.metadata.uid, object.metadata.resource_version) = (Some("u".to_owned()), Some("1".to_owned()));
+        let refused = ctx.write_own::<Decision, _>("Test", &object, async { Err(Error::NotLeader) }).await;
+        assert!(refused.is_err() && notes.told.lock().unwrap().is_empty());
+        ctx.write_own::<Decision, _>("Test", &object, async { Ok(object.clone()) }).await.unwrap();
+        assert_eq!(*notes.told.lock().unwrap(), [("Decision", Key::new("shop", "web"), true)]);
     }
 }

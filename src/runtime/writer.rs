@@ -8,6 +8,7 @@
 use std::borrow::Cow;
 use std::fmt::Debug;
 use std::future::Future;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use http::uri::InvalidUri;
@@ -87,6 +88,12 @@ impl AnswerBounds {
     }
 }
 
+/// Receives the key of each object that a controller has written with success.
+pub trait WriteObserver: Send + Sync {
+    /// The API server's answer to a write of the object with this kind and key is in the store. Must not wait.
+    fn written(&self, kind: &'static str, key: &Key);
+}
+
 /// Sends requests while this replica holds the lease. Cheap to clone.
 #[derive(Clone)]
 pub struct Writer {
@@ -98,18 +105,31 @@ pub struct Writer {
     metrics: Metrics,
     /// Limit on bytes of answers to [`Writer::bounded`].
     answers: FairLimit,
+    observer: Option<Arc<dyn WriteObserver>>,
 }
 
 impl Writer {
     /// A writer that works while `leader` is not cancelled.
     pub fn new(client: Client, timeout: Duration, leader: CancellationToken, metrics: Metrics) -> Self {
         let full = metrics.outbound_full.get_or_create(&LimitLabel { limit: "answers" }).clone();
-        Self { client, timeout, leader, metrics, answers: FairLimit::new(IN_FLIGHT, full) }
+        Self { client, timeout, leader, metrics, answers: FairLimit::new(IN_FLIGHT, full), observer: None }
     }
 
     /// Shares this limit on bytes of answers that are being read.
     pub fn within(self, answers: FairLimit) -> Self {
         Self { answers, ..self }
+    }
+
+    /// Tells this observer of written objects.
+    pub fn observed_by(self, observer: Option<Arc<dyn WriteObserver>>) -> Self {
+        Self { observer, ..self }
+    }
+
+    /// Tells the observer that this object was written, and that the answer is in the store.
+    pub fn wrote(&self, kind: &'static str, key: &Key) {
+        if let Some(observer) = &self.observer {
+            observer.written(kind, key);
+        }
     }
 
     /// The client, for requests that are sent through [`Writer::call`].

@@ -8,6 +8,7 @@ pub mod execution;
 pub mod monitoring;
 mod status_cache;
 pub mod target;
+pub mod traces;
 
 #[cfg(test)]
 mod tests;

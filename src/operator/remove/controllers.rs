@@ -72,6 +72,7 @@ impl CompletingControllers {
             ready,
             stop,
             identity,
+            spans: None,
         };
         Ok(Self { parts, feeds, ended })
     }
