@@ -73,6 +73,7 @@ mod storms;
 mod successors;
 mod swap_faults;
 mod swaps;
+mod traces;
 mod unreadable;
 mod upgrades;
 mod usage;

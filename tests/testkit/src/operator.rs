@@ -28,6 +28,7 @@ pub struct Operator {
     /// Path of another program; None for the operator.
     program: Option<PathBuf>,
     arguments: Vec<String>,
+    variables: Vec<(String, String)>,
     port: u16,
     keep: bool,
     child: Option<Child>,
@@ -54,7 +55,8 @@ impl Operator {
         let (file, bind) = (file.display().to_string(), format!("127.0.0.1:{port}"));
         let options = ["--kubeconfig", &file, "--bind", &bind];
         let arguments = words.iter().chain(&options).map(|text| (*text).to_owned()).collect();
-        let operator = Self { home: home.to_owned(), program, arguments, port, keep: false, child: None };
+        let operator =
+            Self { home: home.to_owned(), program, arguments, variables: Vec::new(), port, keep: false, child: None };
         File::create(operator.log())?;
         Ok(operator)
     }
@@ -73,6 +75,11 @@ impl Operator {
     /// Adds options that apply from the next start on.
     pub fn add_options(&mut self, more: &[&str]) {
         self.arguments.extend(more.iter().map(|text| (*text).to_owned()));
+    }
+
+    /// Replaces the environment variables that it has besides those of every test, from the next start on.
+    pub fn set_variables(&mut self, variables: &[(&str, &str)]) {
+        self.variables = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
     }
 
     /// Runs this build of `ganglion` from the next start on.
@@ -101,6 +108,7 @@ impl Operator {
         command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default()).env("RUST_BACKTRACE", "1");
         // As in kustomize/base.
         command.env("MALLOC_ARENA_MAX", "1");
+        command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         let child = command.spawn().context("setsid and setpriv are missing (package util-linux)")?;
         let child = self.child.insert(child);
@@ -125,6 +133,18 @@ impl Operator {
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
+    }
+
+    /// Waits until it holds the lease.
+    pub async fn leads(&self) -> Result<()> {
+        let deadline = Instant::now() + TIMEOUT;
+        while !self.get("/metrics").await?.contains("\nganglion_leader 1\n") {
+            if Instant::now() > deadline {
+                bail!("the operator does not lead after {} s:\n{}", TIMEOUT.as_secs(), self.log_tail(20));
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        Ok(())
     }
 
     /// Response to a GET on the operator's own port, including the head.

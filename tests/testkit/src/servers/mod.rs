@@ -1,5 +1,5 @@
 //! Servers that the operator connects to, besides the API server: a minimal one that misbehaves on request; a real
-//! Prometheus, metrics-server, prometheus-adapter, MLServer, KServe, Triton and Redfish service; a receiver of
+//! Prometheus, metrics-server, prometheus-adapter, Jaeger, MLServer, KServe, Triton and Redfish service; a receiver of
 //! events that uses the SDKs of receivers; and a webhook for new pods.
 
 pub mod adapter;
@@ -8,6 +8,7 @@ pub mod aggregation;
 pub mod bmc;
 pub mod http;
 pub mod inference;
+pub mod jaeger;
 pub mod models;
 pub mod prometheus;
 pub mod receiver;
