@@ -3,7 +3,7 @@
 //! `one` and `many` compare the operator with a bare program that makes the same writes, in alternating rounds on one
 //! control plane. They measure the time to Decision's status, and the processor time of the API server per recorded
 //! sample. Times start just before the sender's patch and end when a watch shows the hop. `acting` and `calm` measure
-//! the operator alone.
+//! the operator alone; `traces` compares it with itself.
 
 mod acting;
 mod bare;
@@ -15,6 +15,7 @@ mod one;
 pub mod scene;
 mod sides;
 pub mod timeline;
+mod traces;
 
 use anyhow::Result;
 
@@ -33,6 +34,9 @@ pub async fn run(bench: &mut Bench) -> Result<()> {
     }
     if bench.wants("calm") {
         calm::run(bench).await?;
+    }
+    if bench.wants("traces") {
+        traces::run(bench).await?;
     }
     Ok(())
 }
