@@ -1,11 +1,12 @@
 //! Servers that the operator connects to, besides the API server: a minimal one that misbehaves on request; a real
 //! Prometheus, metrics-server, prometheus-adapter, Jaeger, MLServer, KServe, Triton and Redfish service; a receiver of
-//! events that uses the SDKs of receivers; and a webhook for new pods.
+//! events that uses the SDKs of receivers; a webhook for new pods; and a browser, which is no server.
 
 pub mod adapter;
 pub mod admission;
 pub mod aggregation;
 pub mod bmc;
+pub mod browser;
 pub mod http;
 pub mod inference;
 pub mod jaeger;
