@@ -11,6 +11,7 @@ fn main() -> anyhow::Result<ExitCode> {
         Command::Crds(crds) => Ok(cli::crds(&crds)?),
         Command::Policies(policies) => Ok(cli::policies(&policies)?),
         Command::Drain(drain) => return Ok(to_its_end(cli::drain::drain(drain))??),
+        Command::Timeline(timeline) => return Ok(to_its_end(cli::timeline::timeline(timeline))??),
         Command::Remove(remove) => return Ok(to_its_end(cli::remove::remove(remove))??),
         Command::Run(run) => Ok(to_its_end(cli::run(run))??),
         Command::Push(push) => Ok(to_its_end(cli::push::push(push))??),

@@ -15,6 +15,7 @@ pub mod plan;
 pub mod push;
 pub mod remove;
 mod signals;
+pub mod timeline;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -65,6 +66,8 @@ pub enum Command {
     Push(push::PushArgs),
     /// Explains what a loop, an action, a pool, a policy or a node does, and why.
     Explain(explain::ExplainArgs),
+    /// Shows what happened to a loop, an action or a pool, on one time axis: values, decisions, steps and events.
+    Timeline(timeline::TimelineArgs),
     /// Shows what WorkloadActions would do before they are applied: which pods would move where, and why. Changes
     /// nothing.
     Plan(plan::PlanArgs),
@@ -165,6 +168,8 @@ pub enum Error {
     Drain(#[from] drain::Error),
     #[error(transparent)]
     Remove(#[from] remove::Error),
+    #[error(transparent)]
+    Timeline(#[from] timeline::Error),
     #[error("cannot read or write {path}")]
     File {
         path: PathBuf,
