@@ -74,6 +74,7 @@ mod successors;
 mod swap_faults;
 mod swaps;
 mod traces;
+mod timeline;
 mod unreadable;
 mod upgrades;
 mod usage;

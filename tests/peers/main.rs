@@ -2,6 +2,7 @@
 
 mod client;
 mod inference;
+mod pictures;
 mod polls;
 mod queries;
 mod redfish;
