@@ -112,16 +112,23 @@ fn hints(play: Play) -> &'static [&'static str] {
         Play::Moves => &[
             "kubectl -n NS get workloadactions,pods -o wide",
             "kubectl -n NS apply -f samples/workloadaction/move-minimal.yaml",
+            "cargo run -- timeline wa $(kubectl -n NS get wa -o name | tail -n 1 | cut -d / -f 2) -n NS",
         ],
         Play::Loops => &[
             "kubectl -n NS get mon,dec,exe -w",
             "cargo run -- push web -n NS cpu=2 memory=40",
             "cargo run -- explain loop web -n NS",
+            "cargo run -- timeline loop web -n NS -w",
+            "cargo run -- timeline loop web -n NS --svg web.svg   # open it in a browser",
         ],
         // The servers have stopped, so the values are stale.
         Play::Nodes => &["kubectl -n NS get ncft,ncfg", "cargo run -- explain node node-0"],
         // The workers have stopped.
-        Play::Swarm => &["kubectl -n NS get swp -o wide", "kubectl -n NS get cm swarm-worker-config -o yaml"],
+        Play::Swarm => &[
+            "kubectl -n NS get swp -o wide",
+            "kubectl -n NS get cm swarm-worker-config -o yaml",
+            "cargo run -- timeline pool $(kubectl -n NS get swp -o name | cut -d / -f 2) -n NS",
+        ],
         Play::Placement => &[
             "kubectl -n NS get plpol,ncfg",
             "kubectl annotate node -l example.com/model=green mean-used-cpu=30400 --overwrite   # makes it risky, too",
