@@ -36,7 +36,7 @@ pub struct LoopTraces {
     reported: Mutex<HashMap<Key, ReportedTrace>>,
 }
 
-/// What was reported of the last decision of a loop.
+/// Reported spans of the last decision of a loop.
 #[derive(Default)]
 struct ReportedTrace {
     spans: Vec<SpanId>,

@@ -45,9 +45,9 @@ pub struct SpanExporter {
     outage: Option<u64>,
 }
 
-/// What became of a request.
+/// Outcome of a request.
 #[derive(Debug)]
-enum Sent {
+enum ExportOutcome {
     /// All spans were accepted but this number.
     Accepted(u64),
     /// The same request would be refused again.
@@ -122,7 +122,7 @@ impl SpanExporter {
         let until = Instant::now() + LIFETIME;
         let mut pause = PAUSE;
         loop {
-            let Sent::Failed(why, least) = self.send().await else { return };
+            let ExportOutcome::Failed(why, least) = self.send().await else { return };
             // Random, so that not all replicas ask at the same time.
             let next = pause.mul_f64(0.75 + 0.25 * fastrand::f64()).max(least);
             pause = (pause * 2).min(LONGEST_PAUSE);
@@ -144,25 +144,26 @@ impl SpanExporter {
             if self.batch.is_empty() {
                 self.batch = self.queue.take();
             }
-            if self.batch.is_empty() || matches!(self.send().await, Sent::Failed(..)) {
+            if self.batch.is_empty() || matches!(self.send().await, ExportOutcome::Failed(..)) {
                 return;
             }
         }
     }
 
     /// Sends the current spans once, and counts them unless the request may succeed later.
-    async fn send(&mut self) -> Sent {
+    async fn send(&mut self) -> ExportOutcome {
         let body = body::request(&self.settings.resource, self.batch.iter());
         let sent = match tokio::time::timeout(self.settings.timeout, self.request(body)).await {
             Ok(sent) => sent,
-            Err(_) => {
-                Sent::Failed(format!("no answer within {} s", self.settings.timeout.as_secs_f64()), Duration::ZERO)
-            }
+            Err(_) => ExportOutcome::Failed(
+                format!("no answer within {} s", self.settings.timeout.as_secs_f64()),
+                Duration::ZERO,
+            ),
         };
         let counts = self.queue.counts().clone();
         let all = self.batch.len() as u64;
         match &sent {
-            Sent::Accepted(rejected) => {
+            ExportOutcome::Accepted(rejected) => {
                 let rejected = (*rejected).min(all);
                 counts.sent.inc_by(all - rejected);
                 counts.refused.inc_by(rejected);
@@ -172,29 +173,29 @@ impl SpanExporter {
                     info!(endpoint = self.endpoint, lost, "traces are sent again");
                 }
             }
-            Sent::Refused(why) => {
+            ExportOutcome::Refused(why) => {
                 self.begin_outage(why);
                 counts.refused.inc_by(all);
                 self.batch.clear();
             }
-            Sent::Failed(..) => {}
+            ExportOutcome::Failed(..) => {}
         }
         sent
     }
 
-    async fn request(&self, body: Vec<u8>) -> Sent {
+    async fn request(&self, body: Vec<u8>) -> ExportOutcome {
         let request = self.client.post(self.settings.url.clone()).headers(self.settings.headers.clone());
         let request = request.header(CONTENT_TYPE, HeaderValue::from_static("application/json")).body(body);
         let response = match request.send().await {
             Ok(response) => response,
-            Err(error) => return Sent::Failed(web::root(&error.without_url()), Duration::ZERO),
+            Err(error) => return ExportOutcome::Failed(web::root(&error.without_url()), Duration::ZERO),
         };
         match response.status() {
-            status if status.is_success() => Sent::Accepted(body::rejected(&head(response).await)),
+            status if status.is_success() => ExportOutcome::Accepted(body::rejected(&head(response).await)),
             status if is_passing(status) => {
-                Sent::Failed(format!("the endpoint answers {status}"), wanted_pause(&response))
+                ExportOutcome::Failed(format!("the endpoint answers {status}"), wanted_pause(&response))
             }
-            status => Sent::Refused(format!("the endpoint answers {status}")),
+            status => ExportOutcome::Refused(format!("the endpoint answers {status}")),
         }
     }
 

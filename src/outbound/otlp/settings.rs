@@ -90,15 +90,15 @@ impl OtlpSettings {
     }
 }
 
-/// Names of a variable: for spans, and for all signals.
-type Names = [&'static str; 2];
+/// VariableNames of a variable: for spans, and for all signals.
+type VariableNames = [&'static str; 2];
 
-const ENDPOINT: Names = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"];
-const PROTOCOL: Names = ["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"];
-const HEADERS: Names = ["OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS"];
-const TIMEOUTS: Names = ["OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "OTEL_EXPORTER_OTLP_TIMEOUT"];
-const CERTIFICATE: Names = ["OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE", "OTEL_EXPORTER_OTLP_CERTIFICATE"];
-const COMPRESSION: Names = ["OTEL_EXPORTER_OTLP_TRACES_COMPRESSION", "OTEL_EXPORTER_OTLP_COMPRESSION"];
+const ENDPOINT: VariableNames = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"];
+const PROTOCOL: VariableNames = ["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"];
+const HEADERS: VariableNames = ["OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS"];
+const TIMEOUTS: VariableNames = ["OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "OTEL_EXPORTER_OTLP_TIMEOUT"];
+const CERTIFICATE: VariableNames = ["OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE", "OTEL_EXPORTER_OTLP_CERTIFICATE"];
+const COMPRESSION: VariableNames = ["OTEL_EXPORTER_OTLP_TRACES_COMPRESSION", "OTEL_EXPORTER_OTLP_COMPRESSION"];
 const DISABLED: &str = "OTEL_SDK_DISABLED";
 const EXPORTER: &str = "OTEL_TRACES_EXPORTER";
 const SAMPLER: &str = "OTEL_TRACES_SAMPLER";
@@ -117,7 +117,7 @@ impl<F: Fn(&str) -> Option<String>> Variables<F> {
     }
 
     /// The variable for spans, or else the one for all signals, with its name.
-    fn first(&self, names: Names) -> Option<(&'static str, String)> {
+    fn first(&self, names: VariableNames) -> Option<(&'static str, String)> {
         names.into_iter().find_map(|name| Some((name, self.one(name)?)))
     }
 
@@ -217,8 +217,8 @@ impl<F: Fn(&str) -> Option<String>> Variables<F> {
         self.first(CERTIFICATE)
     }
 
-    /// Attributes of the resource. They have no identity of the process: a span that two processes report must be equal,
-    /// so that a store of traces recognizes it.
+    /// Attributes of the resource. They have no identity of the process: a span that two processes report must be
+    /// equal, so that a store of traces recognizes it.
     fn resource(&mut self) -> Vec<(String, String)> {
         let stated = self.one(RESOURCE).map(|text| pairs(&text));
         if stated.as_ref().is_some_and(Option::is_none) {

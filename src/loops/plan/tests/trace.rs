@@ -145,7 +145,7 @@ fn one_decision_is_one_trace_from_sample_to_ready_pods() {
     assert_eq!(attribute(&ended.spans[1], "ganglion.alarm").cloned(), text("Low cpu"));
     assert_eq!(attribute(&ended.spans[1], "ganglion.value").cloned(), text("2"));
     assert_eq!(attribute(&ended.spans[2], "ganglion.after").cloned(), text("3"));
-    // What was reported before is reported equally by a process that knows nothing.
+    // A process that knows nothing reports the same spans as the one before.
     assert_eq!(ended.spans[..3], running.spans[..]);
     assert_eq!(running.spans[..2], decided.spans[..]);
 }
