@@ -111,8 +111,8 @@ impl Account {
         self.send(request.map_err(malformed)?).await
     }
 
-    /// Creates an object. Fails with [`Error::Dropped`], and creates nothing, if the API server does not know one of its
-    /// fields.
+    /// Creates an object. Fails with [`Error::Dropped`], and creates nothing, if the API server does not know one of
+    /// its fields.
     pub async fn create<T: Serialize + DeserializeOwned>(&self, kind: &KindPath, object: &T) -> Result<T, Error> {
         let params = PostParams { field_manager: Some(self.manager.to_owned()), ..PostParams::default() };
         let body = serde_json::to_vec(object).map_err(malformed)?;

@@ -2,8 +2,8 @@
 //!
 //! A child belongs to the uid of its owner. The API server refuses to create it if somebody else's object has its name,
 //! and a write to another object of that name fails on the uid. A write to an existing child contains only the fields
-//! that the owner wants, and is refused as a whole if the CRD does not have one of them. The garbage collector deletes children of a deleted owner; [`Context::delete_own`] deletes one
-//! that is no longer wanted.
+//! that the owner wants, and is refused as a whole if the CRD does not have one of them. The garbage
+//! collector deletes children of a deleted owner; [`Context::delete_own`] deletes one that is no longer wanted.
 
 use std::collections::BTreeMap;
 

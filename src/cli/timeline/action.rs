@@ -6,6 +6,7 @@ use kube::ResourceExt;
 use super::conditions::add_conditions;
 use super::model::{ClockOf, Draft, EventHint, Lane, Moment, TimelineEntry, Tone};
 use ganglion_actions_plan::explain::{ActionStory, ExplainedAction, StoryReplica};
+use ganglion_api::reasons::Reason;
 use ganglion_api::receipt::WorkloadActionReceipt;
 use ganglion_api::workload_action::WorkloadAction;
 use ganglion_api::workload_action::status::{NotificationOutcome, Slot, Step, WorkloadActionStatus};
@@ -161,7 +162,8 @@ fn add_slot(draft: &mut Draft, slot: &Slot, replica: &StoryReplica) {
         | Step::Verifying => Tone::Plain,
     };
     let waits = slot.reason.map_or("", |reason| reason.as_str());
-    let key = format!("slot/{}/{}/{:?}/{waits}/{}", slot.id, slot.attempt, slot.step, slot.since.0);
+    let key =
+        format!("slot/{}/{}/{}/{waits}/{}", slot.id, slot.attempt, Reason::from(slot.step).as_str(), slot.since.0);
     draft.add(TimelineEntry::new(slot.since.0, Lane::Slot, key, text).tone(tone).result());
 }
 

@@ -29,7 +29,7 @@ pub fn add_events(draft: &mut Draft, events: &[Event], concerns: impl Fn(&Object
     for event in events.iter().filter(|event| concerns(&event.involved_object)) {
         all.extend(occurrences(event));
     }
-    // Of events in the same second, the name shows the order: it ends in the time, in nanoseconds.
+    // The name shows the order of events in the same second: it ends in the time, in nanoseconds.
     all.sort_by_key(|one| (one.at, one.event.metadata.name.as_deref()));
     // Entries that already have their event.
     let mut told = vec![false; draft.entries.len()];

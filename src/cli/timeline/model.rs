@@ -154,7 +154,7 @@ impl TimelineEntry {
         Self { is_result: true, ..self }
     }
 
-    /// Place among the other entries. Of times in whole seconds, the fraction was cut: a result would stand before its
+    /// Place among the other entries. The fraction of a time in whole seconds was cut: a result would stand before its
     /// cause in the same second.
     pub fn place(&self) -> Timestamp {
         let is_whole = self.at.subsec_nanosecond() == 0;

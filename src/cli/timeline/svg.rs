@@ -1,5 +1,5 @@
-//! A timeline as a picture that stands alone: SVG without scripts, fonts or links, in light or dark colors as the reader
-//! prefers.
+//! A timeline as a picture that stands alone: SVG without scripts, fonts or links, in light or dark colors as
+//! the reader prefers.
 //!
 //! Every text has a position of its own that follows from the width of a fixed-width font, so that no two overlap.
 

@@ -2,9 +2,7 @@
 //! pulled, a container ends. Pure.
 
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
-
-use super::running::container;
+use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod};
 
 /// Reasons of a waiting container whose image is not on the node.
 const NO_IMAGE: [&str; 6] = [
@@ -24,6 +22,12 @@ const CRASHES: &str = "CrashLoopBackOff";
 pub struct ReplicaObstacle {
     pub words: String,
     pub advice: String,
+}
+
+/// The container of the operator: the one that is called so, or else the first one.
+pub fn container(deployment: &Deployment) -> Option<&Container> {
+    let containers = &deployment.spec.as_ref()?.template.spec.as_ref()?.containers;
+    containers.iter().find(|one| one.name == "ganglion").or_else(|| containers.first())
 }
 
 /// The first known cause why replicas of this Deployment are not ready.

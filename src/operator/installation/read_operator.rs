@@ -12,6 +12,7 @@ use kube::{Api, Client, ResourceExt};
 use super::facts::{
     ExtenderFacts, LeaseFact, NotRead, OperatorFacts, ReadResult, RightsFacts, SettingsFacts, SettingsProblem,
 };
+use super::pods::container;
 use super::request::{TIMEOUT, get, labelled, list, timed};
 use super::rights::required;
 use super::{InstallationOptions, ask, running};
@@ -99,7 +100,7 @@ pub async fn operator(client: &Client, options: &InstallationOptions) -> (Operat
     )
 }
 
-/// What the user may not create, of the kinds in kustomize/base that an administrator of a namespace cannot create.
+/// Names what the user may not create, of the kinds in kustomize/base that an administrator of a namespace cannot create.
 async fn not_permitted(client: &Client) -> ReadResult<Vec<String>> {
     let rights =
         INSTALLED.map(|(group, resource)| UserRight { verb: "create", group, resource, namespace: None, name: None });
@@ -129,7 +130,7 @@ async fn settings_of(client: &Client, namespace: &str, deployment: Option<&Deplo
 
 /// ConfigMap with the settings, and its key.
 fn mounted_settings(deployment: &Deployment) -> Option<(String, String)> {
-    let variables = running::container(deployment)?.env.as_ref();
+    let variables = container(deployment)?.env.as_ref();
     let path = variables.into_iter().flatten().find(|one| one.name == "GANGLION_SETTINGS")?.value.as_deref()?;
     let key = path.rsplit('/').next().unwrap_or(path).to_owned();
     let volumes = deployment.spec.as_ref()?.template.spec.as_ref()?.volumes.as_ref()?;

@@ -4,11 +4,10 @@ use std::cmp::Ordering;
 
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::Container;
 
 use super::APPLY;
 use super::facts::{InstallationFacts, LeaseFact, NotRead, OperatorFacts, SettingsFacts, SettingsProblem};
-use super::pods::obstacle;
+use super::pods::{container, obstacle};
 use ganglion_core::check::CheckReport;
 use ganglion_core::layout::age;
 use ganglion_core::words::quoted;
@@ -138,12 +137,6 @@ fn add_deployment(facts: &InstallationFacts, report: &mut CheckReport) {
 fn look(namespace: &str, deployment: &str) -> String {
     let pods = "-l app.kubernetes.io/name=ganglion";
     format!("kubectl describe pods -n {namespace} {pods}; kubectl logs -n {namespace} deployment/{deployment}")
-}
-
-/// The container of the operator: the one that is called so, or else the first one.
-pub fn container(deployment: &Deployment) -> Option<&Container> {
-    let containers = &deployment.spec.as_ref()?.template.spec.as_ref()?.containers;
-    containers.iter().find(|one| one.name == "ganglion").or_else(|| containers.first())
 }
 
 /// Namespaces that the Deployment names in the variable of the component single-namespace; empty: all.
