@@ -13,6 +13,7 @@ fn main() -> anyhow::Result<ExitCode> {
         Command::Drain(drain) => return Ok(to_its_end(cli::drain::drain(drain))??),
         Command::Timeline(timeline) => return Ok(to_its_end(cli::timeline::timeline(timeline))??),
         Command::Remove(remove) => return Ok(to_its_end(cli::remove::remove(remove))??),
+        Command::Top(top) => return Ok(to_its_end(cli::top::top(top))??),
         Command::Run(run) => Ok(to_its_end(cli::run(run))??),
         Command::Push(push) => Ok(to_its_end(cli::push::push(push))??),
         Command::Explain(explain) => Ok(to_its_end(cli::explain::explain(explain))??),

@@ -111,6 +111,7 @@ fn hints(play: Play) -> &'static [&'static str] {
     match play {
         Play::Moves => &[
             "kubectl -n NS get workloadactions,pods -o wide",
+            "cargo run -- top -n NS",
             "kubectl -n NS apply -f samples/workloadaction/move-minimal.yaml",
             "cargo run -- timeline wa $(kubectl -n NS get wa -o name | tail -n 1 | cut -d / -f 2) -n NS",
         ],
@@ -120,17 +121,22 @@ fn hints(play: Play) -> &'static [&'static str] {
             "cargo run -- explain loop web -n NS",
             "cargo run -- timeline loop web -n NS -w",
             "cargo run -- timeline loop web -n NS --svg web.svg   # open it in a browser",
+            "cargo run -- top loop -n NS",
         ],
         // The servers have stopped, so the values are stale.
-        Play::Nodes => &["kubectl -n NS get ncft,ncfg", "cargo run -- explain node node-0"],
+        Play::Nodes => {
+            &["kubectl -n NS get ncft,ncfg", "cargo run -- explain node node-0", "cargo run -- top ncfg -n NS"]
+        }
         // The workers have stopped.
         Play::Swarm => &[
             "kubectl -n NS get swp -o wide",
             "kubectl -n NS get cm swarm-worker-config -o yaml",
             "cargo run -- timeline pool $(kubectl -n NS get swp -o name | cut -d / -f 2) -n NS",
+            "cargo run -- top swp -n NS",
         ],
         Play::Placement => &[
             "kubectl -n NS get plpol,ncfg",
+            "cargo run -- top plpol,ncfg -n NS",
             "kubectl annotate node -l example.com/model=green mean-used-cpu=30400 --overwrite   # makes it risky, too",
             "kubectl -n NS scale deployment batch --replicas=9",
             "kubectl -n NS get pods -o wide --sort-by=.spec.nodeName",

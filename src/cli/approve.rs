@@ -47,6 +47,16 @@ pub async fn approve(ApproveArgs { of, digest }: ApproveArgs) -> Result<(), Erro
         println!("to approve it: ganglion approve {name} {now} -n {namespace}");
         return Ok(());
     };
+    println!("{}", record(&family, given).await?);
+    Ok(())
+}
+
+/// Approves the open proposal of a loop if it has this digest. Returns what was approved.
+pub async fn record(family: &LoopFamily, given: String) -> Result<String, Error> {
+    let (name, namespace) = (family.parent.name_any(), &family.namespace);
+    let Some(Proposal { seq, digest: now, words }) = proposal(&family.subject()) else {
+        return Err(Error::NoProposal(name));
+    };
     if given != now {
         return Err(Error::Changed { given, now: format!("decision {seq} ({words}), digest {now}") });
     }
@@ -55,6 +65,5 @@ pub async fn approve(ApproveArgs { of, digest }: ApproveArgs) -> Result<(), Erro
     let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
     let loops: Api<ClosedLoop> = Api::namespaced(family.client.clone(), namespace);
     loops.patch(&name, &params, &Patch::Merge(patch)).await.map_err(objects::Error::from)?;
-    println!("approved decision {seq} of loop {namespace}/{name}: {words}");
-    Ok(())
+    Ok(format!("approved decision {seq} of loop {namespace}/{name}: {words}"))
 }

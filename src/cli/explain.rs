@@ -2,6 +2,7 @@
 
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
+use kube::Client;
 
 use super::objects::{self, Error, LoopFamily, Named, NamedAction, NamedNode, NamedPool};
 use ganglion_actions_plan::explain::{ActionStory, ExplainedAction};
@@ -40,8 +41,11 @@ pub async fn explain(explain: ExplainArgs) -> Result<(), Error> {
         ExplainedObject::Loop(named) => loop_text(&LoopFamily::read(named).await?.subject()),
         ExplainedObject::Wa(named) => {
             let (action, receipts) = objects::action(&named).await?;
-            let subject = ExplainedAction { action: &action, receipts: receipts.as_deref(), now: Timestamp::now() };
-            let story = ActionStory::of(subject);
+            let story = ActionStory::of(ExplainedAction {
+                action: &action,
+                receipts: receipts.as_deref(),
+                now: Timestamp::now(),
+            });
             named.output.of(&story, || story.text())?
         }
         ExplainedObject::Swp(named) => {
@@ -57,4 +61,28 @@ pub async fn explain(explain: ExplainArgs) -> Result<(), Error> {
     };
     print!("{text}");
     Ok(())
+}
+
+/// Explains a loop.
+pub async fn explain_loop(client: Client, namespace: String, name: String) -> Result<String, Error> {
+    Ok(loop_text(&LoopFamily::fetch(client, namespace, name).await?.subject()))
+}
+
+/// Explains a WorkloadAction.
+pub async fn explain_action(client: Client, namespace: String, name: String) -> Result<String, Error> {
+    let (action, receipts) = objects::fetch_action(client, namespace, name).await?;
+    let subject = ExplainedAction { action: &action, receipts: receipts.as_deref(), now: Timestamp::now() };
+    Ok(ActionStory::of(subject).text())
+}
+
+/// Explains a SwarmPool.
+pub async fn explain_pool(client: Client, namespace: String, name: String) -> Result<String, Error> {
+    let (pool, published) = objects::fetch_pool(client, namespace, name).await?;
+    Ok(pool_text(ExplainedPool { pool: &pool, published: &published, job: None, now: Timestamp::now() }))
+}
+
+/// Explains a node by its NodeConfigs of one namespace.
+pub async fn explain_node(client: Client, namespace: &str, node: &str) -> Result<String, Error> {
+    let configs = objects::fetch_node_configs(client, Some(namespace), node).await?;
+    Ok(node_text(ExplainedNode { name: node, configs: &configs, now: Timestamp::now() }))
 }

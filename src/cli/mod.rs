@@ -16,6 +16,7 @@ pub mod push;
 pub mod remove;
 mod signals;
 pub mod timeline;
+pub mod top;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -68,6 +69,9 @@ pub enum Command {
     Explain(explain::ExplainArgs),
     /// Shows what happened to a loop, an action or a pool, on one time axis: values, decisions, steps and events.
     Timeline(timeline::TimelineArgs),
+    /// Shows a live view of actions, loops, pools, nodes and policies, with keys to explain, suspend, resume, abort and
+    /// approve; or a plain table of them.
+    Top(top::TopArgs),
     /// Shows what WorkloadActions would do before they are applied: which pods would move where, and why. Changes
     /// nothing.
     Plan(plan::PlanArgs),
@@ -170,6 +174,8 @@ pub enum Error {
     Remove(#[from] remove::Error),
     #[error(transparent)]
     Timeline(#[from] timeline::Error),
+    #[error(transparent)]
+    Top(#[from] top::Error),
     #[error("cannot read or write {path}")]
     File {
         path: PathBuf,

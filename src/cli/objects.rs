@@ -126,9 +126,14 @@ pub struct LoopFamily {
 }
 
 impl LoopFamily {
-    /// Reads a loop and its children.
+    /// Reads the loop that the options name, and its children.
     pub async fn read(Named { name, namespace, cluster }: Named) -> Result<Self, Error> {
         let (client, namespace) = cluster::open(cluster, namespace).await?;
+        Self::fetch(client, namespace, name).await
+    }
+
+    /// Reads a loop and its children.
+    pub async fn fetch(client: Client, namespace: String, name: String) -> Result<Self, Error> {
         let parent: Option<ClosedLoop> = Api::namespaced(client.clone(), &namespace).get_opt(&name).await?;
         let Some(parent) = parent else { return Err(Error::NoLoop { name, namespace }) };
         let monitoring = child(Api::namespaced(client.clone(), &namespace), &parent).await?;
@@ -149,11 +154,18 @@ impl LoopFamily {
     }
 }
 
-/// Reads an action, reduced as in the operator's cache, and its receipt if there is one. The receipts are None if the
-/// user cannot read them.
-pub async fn action(named: &NamedAction) -> Result<(WorkloadAction, Option<Vec<WorkloadActionReceipt>>), Error> {
+/// An action, and its receipt if there is one. The receipts are None if the user cannot read them.
+type ActionAndReceipts = (WorkloadAction, Option<Vec<WorkloadActionReceipt>>);
+
+/// Reads the action that the options name, reduced as in the operator's cache.
+pub async fn action(named: &NamedAction) -> Result<ActionAndReceipts, Error> {
     let Named { name, namespace, cluster } = named.named.clone();
     let (client, namespace) = cluster::open(cluster, namespace).await?;
+    fetch_action(client, namespace, name).await
+}
+
+/// Reads an action, reduced as in the operator's cache.
+pub async fn fetch_action(client: Client, namespace: String, name: String) -> Result<ActionAndReceipts, Error> {
     let found: Option<WorkloadAction> = Api::namespaced(client.clone(), &namespace).get_opt(&name).await?;
     let Some(mut action) = found else { return Err(Error::NoAction { name, namespace }) };
     action.slim();
@@ -165,10 +177,15 @@ pub async fn action(named: &NamedAction) -> Result<(WorkloadAction, Option<Vec<W
     Ok((action, receipts))
 }
 
-/// Reads a pool and the job lists of its workers.
+/// Reads the pool that the options name, and the job lists of its workers.
 pub async fn pool(named: &NamedPool) -> Result<(SwarmPool, Published), Error> {
     let Named { name, namespace, cluster } = named.named.clone();
     let (client, namespace) = cluster::open(cluster, namespace).await?;
+    fetch_pool(client, namespace, name).await
+}
+
+/// Reads a pool and the job lists of its workers.
+pub async fn fetch_pool(client: Client, namespace: String, name: String) -> Result<(SwarmPool, Published), Error> {
     let found: Option<SwarmPool> = Api::namespaced(client.clone(), &namespace).get_opt(&name).await?;
     let Some(pool) = found else { return Err(Error::NoPool { name, namespace }) };
     let maps: Api<ConfigMap> = Api::namespaced(client, &namespace);
@@ -203,19 +220,24 @@ where
     Ok(found.filter(owned))
 }
 
-/// Reads the NodeConfigs of a node, ordered by namespace and name.
+/// Reads the NodeConfigs of the node that the options name.
 pub async fn node_configs(named: &NamedNode) -> Result<Vec<NodeConfig>, Error> {
     let (client, _) = cluster::open(named.cluster.clone(), None).await?;
-    let api: Api<NodeConfig> = match &named.namespace {
+    fetch_node_configs(client, named.namespace.as_deref(), &named.name).await
+}
+
+/// Reads the NodeConfigs of a node, ordered by namespace and name; of all namespaces, or of one.
+pub async fn fetch_node_configs(client: Client, namespace: Option<&str>, node: &str) -> Result<Vec<NodeConfig>, Error> {
+    let api: Api<NodeConfig> = match namespace {
         Some(namespace) => Api::namespaced(client, namespace),
         None => Api::all(client),
     };
-    let of_node = ListParams::default().fields(&format!("spec.nodeName={}", named.name));
+    let of_node = ListParams::default().fields(&format!("spec.nodeName={node}"));
     let mut found = match api.list(&of_node).await {
         // Kubernetes 1.30 does not support field selectors of custom resources.
         Err(kube::Error::Api(status)) if status.code == 400 => api.list(&ListParams::default()).await?.items,
         found => found?.items,
     };
-    found.retain(|config| config.spec.node_name == *named.name);
+    found.retain(|config| config.spec.node_name == *node);
     Ok(found)
 }

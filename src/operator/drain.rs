@@ -109,6 +109,11 @@ pub struct DrainOptions {
     pub lease_namespace: Option<String>,
 }
 
+/// Members of the spec that abort an action. A suspended action would not be undone.
+pub fn abort_spec() -> Value {
+    json!({"abort": true, "suspend": false})
+}
+
 impl Drain {
     /// Creates a drain of these nodes and of the nodes that the selector matches.
     pub async fn new(
@@ -305,8 +310,7 @@ impl Drain {
     pub async fn undo(&self) -> Result<Vec<Key>, Error> {
         let mut aborted = Vec::new();
         for action in self.cluster.actions(&self.nodes).await?.iter().filter(|action| is_open(action)) {
-            let abort = json!({"spec": {"abort": true, "suspend": false}});
-            self.cluster.patch_action(&key(action), &abort).await?;
+            self.cluster.patch_action(&key(action), &json!({"spec": abort_spec()})).await?;
             aborted.push(key(action));
         }
         for node in &self.nodes {

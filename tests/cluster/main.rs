@@ -74,6 +74,7 @@ mod successors;
 mod swap_faults;
 mod swaps;
 mod timeline;
+mod top;
 mod traces;
 mod unreadable;
 mod upgrades;

@@ -12,6 +12,7 @@
 //! - [`hostile`]: a hostile tenant, and what it sends.
 //! - [`schema`]: large objects that a schema accepts.
 //! - [`servers`]: servers that the operator connects to, besides the API server.
+//! - [`terminal`]: a program in a pseudo-terminal.
 //! - [`wrong_loops`]: loops that both kube's evaluator of rules and the API server must reject.
 //! - [`scripts`]: stories that must end alike in the model and on the control plane.
 //!
@@ -32,6 +33,7 @@ pub mod proxy;
 pub mod schema;
 pub mod scripts;
 pub mod servers;
+pub mod terminal;
 pub mod testbed;
 pub mod verdict;
 pub mod wrong_loops;
