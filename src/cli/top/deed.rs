@@ -96,16 +96,14 @@ fn write(deed: TopDeed, object: &TopObject, mode: Option<&str>) -> Result<(TopWr
         (TopDeed::Suspend | TopDeed::Resume, TopDetail::Policy { .. }) => {
             Err(format!("{words} cannot be suspended; spec.mode Shadow makes a policy score without an effect"))
         }
+        (TopDeed::Suspend | TopDeed::Resume | TopDeed::Abort, TopDetail::Action { has_ended: true, .. }) => {
+            Err(format!("{words} has ended"))
+        }
         (TopDeed::Suspend, _) if object.is_suspended => Err(format!("{words} is suspended already")),
         (TopDeed::Suspend, _) => spec(json!({"suspend": true}), "This sets spec.suspend to true."),
         (TopDeed::Resume, _) if !object.is_suspended => Err(format!("{words} is not suspended")),
         (TopDeed::Resume, _) => spec(json!({"suspend": false}), "This sets spec.suspend to false."),
         (TopDeed::Abort, TopDetail::Action { .. }) => {
-            let is_over = object.condition("Ready").is_some_and(|ready| ready.status == "True")
-                || object.condition("Stalled").is_some_and(|stalled| stalled.status == "True");
-            if is_over {
-                return Err(format!("{words} has ended"));
-            }
             spec(abort_spec(), "It is undone if no pod has been evicted yet, and otherwise completed.")
         }
         (TopDeed::Abort, _) => Err(format!("{words} cannot be aborted; only a WorkloadAction can")),
@@ -159,19 +157,25 @@ mod tests {
 
     #[test]
     fn a_change_that_is_not_possible_says_why() {
-        let ended = json!([{"type": "Ready", "status": "True"}]);
         for (deed, kind, spec, conditions, expected) in [
             (TopDeed::Suspend, TopKind::Loop, json!({"mode": "Paused"}), json!([]), "is paused already"),
             (TopDeed::Resume, TopKind::Loop, json!({}), json!([]), "is not paused; its mode is Auto"),
             (TopDeed::Resume, TopKind::Pool, json!({}), json!([]), "is not suspended"),
             (TopDeed::Suspend, TopKind::Policy, json!({}), json!([]), "cannot be suspended"),
-            (TopDeed::Abort, TopKind::Action, json!({}), ended, "has ended"),
             (TopDeed::Abort, TopKind::Loop, json!({}), json!([]), "cannot be aborted"),
             (TopDeed::Approve, TopKind::Loop, json!({}), json!([]), "has no proposal that waits"),
             (TopDeed::Approve, TopKind::Pool, json!({}), json!([]), "has no proposals"),
         ] {
             let error = planned(deed, kind, spec, conditions).unwrap_err();
             assert!(error.contains(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_action_that_has_ended_is_left_alone() {
+        let ended = object(TopKind::Action, "go", json!({}), json!({"finishedAt": "2026-11-21T10:00:30Z"}));
+        for deed in [TopDeed::Suspend, TopDeed::Resume, TopDeed::Abort] {
+            assert_eq!(PlannedDeed::new(deed, &ended, None).unwrap_err(), "WorkloadAction shop/go has ended");
         }
     }
 

@@ -30,7 +30,7 @@ pub fn detail_lines(model: &TopModel) -> Vec<DetailLine> {
     let columns = usize::from(model.size.0);
     let object = model.objects.get(id);
     let mut lines = object.map(|object| charts(model, object, columns)).unwrap_or_default();
-    let mut all = String::new();
+    let mut all = object.map(|object| hops(model, object)).unwrap_or_default();
     if object.is_none() {
         all.push_str(&format!("{} no longer exists, or cannot be read.\n", id.words()));
     }
@@ -66,6 +66,28 @@ fn charts(model: &TopModel, object: &TopObject, columns: usize) -> Vec<DetailLin
     let mut lines: Vec<DetailLine> = trends.iter().map(chart).collect();
     lines.push(DetailLine::Text(String::new()));
     lines
+}
+
+/// One line for each child of a loop: alarms, decision, result.
+fn hops(model: &TopModel, object: &TopObject) -> String {
+    let child = |kind| model.objects.get(&object.id.as_kind(kind)).map(|child| &child.detail);
+    let mut text = String::new();
+    if object.id.kind != TopKind::Loop {
+        return text;
+    }
+    if let Some(TopDetail::Monitoring { alarms, .. }) = child(TopKind::Monitoring) {
+        let alarms = if alarms.is_empty() { "no alarm".to_owned() } else { alarms.join("; ") };
+        text.push_str(&format!("Monitoring  {alarms}\n"));
+    }
+    if let Some(TopDetail::Decision { message: Some(message), .. }) = child(TopKind::Decision) {
+        text.push_str(&format!("Decision    {message}\n"));
+    }
+    if let Some(TopDetail::Execution { state: Some(state), message }) = child(TopKind::Execution) {
+        let message = message.as_ref().map(|message| format!(": {message}")).unwrap_or_default();
+        text.push_str(&format!("Execution   {state}{message}\n"));
+    }
+    text.push('\n');
+    text
 }
 
 fn levels_text(levels: TopLevels) -> String {

@@ -68,11 +68,12 @@ pub struct PastValue {
 /// Facts that only some kinds have.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TopDetail {
-    /// Steps of the slots, `status.summary.done`, and the counts of a moveApplication.
+    /// Steps of the slots, `status.summary.done`, the counts of a moveApplication, and whether the action has ended.
     Action {
         steps: Vec<String>,
         done: Option<String>,
         application: Option<String>,
+        has_ended: bool,
     },
     Loop {
         mode: String,
@@ -156,6 +157,7 @@ fn detail(kind: TopKind, data: &Value) -> TopDetail {
             steps: texts("/status/slots", "/step"),
             done: text(data, "/status/summary/done"),
             application: application(data),
+            has_ended: text(data, "/status/finishedAt").is_some(),
         },
         TopKind::Loop => TopDetail::Loop {
             mode: text(data, "/spec/mode").unwrap_or_else(|| "Auto".to_owned()),

@@ -46,7 +46,7 @@ pub async fn show(mut model: TopModel, watcher: Client, client: Client) -> Resul
     let panicked = Arc::new(Notify::new());
     let (sender, mut events) = mpsc::channel(EVENTS);
     let mut work =
-        Work { client, sender: sender.clone(), tasks: JoinSet::new(), watches: TopWatches::new(watcher, sender) };
+        TopWork { client, sender: sender.clone(), tasks: JoinSet::new(), watches: TopWatches::new(watcher, sender) };
     work.watches.start(&model.scope, model.epoch, &model.kinds);
     let _guard = TerminalGuard::enter(Arc::clone(&panicked)).map_err(Error::Terminal)?;
     let mut terminal = Terminal::new(CrosstermBackend::new(BufWriter::new(stdout()))).map_err(Error::Terminal)?;
@@ -102,14 +102,14 @@ fn from_terminal(event: Event) -> Option<TopEvent> {
 }
 
 /// Requests in progress.
-struct Work {
+struct TopWork {
     client: Client,
     sender: mpsc::Sender<TopEvent>,
     tasks: JoinSet<()>,
     watches: TopWatches,
 }
 
-impl Work {
+impl TopWork {
     /// Starts a task. Returns the exit code if the view ends.
     fn perform(&mut self, effect: TopEffect, model: &TopModel) -> Option<ExitCode> {
         let client = self.client.clone();

@@ -111,7 +111,7 @@ fn state(object: &TopObject) -> (&'static str, TopTone) {
 fn progress(object: &TopObject, [monitoring, execution]: [Option<&TopObject>; 2]) -> String {
     match &object.detail {
         TopDetail::Action { application: Some(words), .. } => words.clone(),
-        TopDetail::Action { steps, done, application: None } => slots(steps, done.as_deref()),
+        TopDetail::Action { steps, done, application: None, .. } => slots(steps, done.as_deref()),
         TopDetail::Loop { alarms, .. } => loop_progress(alarms.as_deref(), monitoring, execution),
         TopDetail::Pool { workers, jobs, converged, states } => {
             let mut parts = vec![match (converged, workers) {

@@ -277,9 +277,7 @@ fn state(model: &TopModel, now: Timestamp) -> Line<'static> {
         return Line::styled(cut(&text, columns), tone_style(TopTone::Bad));
     }
     let keys = match model.pane {
-        TopPane::List => {
-            "q quit  Enter explain  / filter  n namespace  o sort  s suspend  r resume  x abort  a approve  ? help"
-        }
+        TopPane::List => "q quit  ? help  Enter explain  / filter  s suspend  r resume  x abort  a approve",
         TopPane::Detail { .. } => "Esc back  s suspend  r resume  x abort  a approve",
         TopPane::Help => "any key: back",
     };

@@ -47,6 +47,7 @@ impl Trend {
         }
     }
 
+    #[cfg(test)]
     pub fn len(&self) -> usize {
         self.points.len()
     }

@@ -48,8 +48,16 @@ fn the_list_has_80_columns() {
         ]
     );
     assert_eq!(lines[22], "web-1 becomes Ready");
-    assert!(lines[23].starts_with("q quit  Enter explain"), "{}", lines[23]);
+    assert_eq!(lines[23], "q quit  ? help  Enter explain  / filter  s suspend  r resume  x abort  a approve");
     assert!(lines[6..22].iter().all(String::is_empty));
+}
+
+#[test]
+fn the_picture_in_the_readme_is_the_screen() {
+    let readme = include_str!("../../../../README.md").lines().collect::<Vec<_>>();
+    let picture = screen(&mut filled((80, 10)), (80, 10));
+    let is_there = readme.windows(picture.len()).any(|lines| lines == picture);
+    assert!(is_there, "replace the picture in README.md by this one:\n{}", picture.join("\n"));
 }
 
 #[test]
@@ -152,11 +160,12 @@ fn a_loop_is_drawn_as_a_chart_with_its_levels() {
     model.select(Some(id(TopKind::Loop, "web")));
     press(&mut model, crossterm::event::KeyCode::Enter);
     let lines = screen(&mut model, (80, 24));
-    assert_eq!(lines[2..6], ["ClosedLoop shop/web", "cpu ▁▄█ low 5, high 80", "", "reading …"]);
+    assert_eq!(lines[2..6], ["ClosedLoop shop/web", "cpu ▁▄█ low 5, high 80", "", "Monitoring  no alarm"]);
+    assert_eq!(lines[6..8], ["", "reading …"]);
     let why = "its status has another form".to_owned();
     update(&mut model, TopEvent::Explained(id(TopKind::Loop, "web"), Err(why)), now());
     let lines = screen(&mut model, (80, 24));
-    assert_eq!(lines[5..7], ["It cannot be explained: its status has another form", "Ready True Running: it watches"]);
+    assert_eq!(lines[7..9], ["It cannot be explained: its status has another form", "Ready True Running: it watches"]);
     news(&mut model, TopKind::Loop, WatchNews::Deleted(id(TopKind::Loop, "web")));
     contains(&screen(&mut model, (80, 24)), "ClosedLoop shop/web no longer exists");
 }
