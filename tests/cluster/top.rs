@@ -124,7 +124,7 @@ fn a_loop_is_watched_explained_suspended_and_resumed() {
 
 #[test]
 fn an_action_is_aborted_and_a_proposal_is_approved() {
-    loop_story("top-deeds", async |testbed| {
+    loop_story("top-commands", async |testbed| {
         let mut spec = demo();
         spec["mode"] = json!("Approve");
         Workload::deployment("web", 1).create(testbed).await?;

@@ -2,11 +2,11 @@
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-use super::deed::{PlannedDeed, TopDeed};
+use super::command::{PlannedCommand, TopCommand};
 use super::detail::detail_lines;
+use super::effect::TopEffect;
 use super::kinds::TopKind;
 use super::model::{Explaining, TopModel, TopNotice, TopPane, TopPrompt, TopScope};
-use super::update::{TopEffect, tell};
 
 /// Maximum number of characters of an input.
 pub const INPUT: usize = 253;
@@ -41,7 +41,7 @@ pub fn on_key(model: &mut TopModel, key: KeyEvent) -> Vec<TopEffect> {
                 KeyCode::Home | KeyCode::Char('g') => *scroll = 0,
                 KeyCode::End | KeyCode::Char('G') => *scroll = usize::MAX,
                 KeyCode::Esc | KeyCode::Char('q' | 'e') | KeyCode::Enter | KeyCode::Left => model.pane = TopPane::List,
-                code => return on_deed_key(model, code),
+                code => return on_command_key(model, code),
             }
             limit_scroll(model);
             Vec::new()
@@ -96,28 +96,31 @@ fn on_list_key(model: &mut TopModel, code: KeyCode) -> Vec<TopEffect> {
             model.is_outdated = true;
         }
         KeyCode::Enter | KeyCode::Char('e') => return explain(model),
-        code => return on_deed_key(model, code),
+        code => return on_command_key(model, code),
     }
     Vec::new()
 }
 
-fn on_deed_key(model: &mut TopModel, code: KeyCode) -> Vec<TopEffect> {
-    let deed = match code {
-        KeyCode::Char('s') => TopDeed::Suspend,
-        KeyCode::Char('r') => TopDeed::Resume,
-        KeyCode::Char('x') => TopDeed::Abort,
-        KeyCode::Char('a') => TopDeed::Approve,
+fn on_command_key(model: &mut TopModel, code: KeyCode) -> Vec<TopEffect> {
+    let command = match code {
+        KeyCode::Char('s') => TopCommand::Suspend,
+        KeyCode::Char('r') => TopCommand::Resume,
+        KeyCode::Char('x') => TopCommand::Abort,
+        KeyCode::Char('a') => TopCommand::Approve,
         _ => return Vec::new(),
     };
     let Some(object) = model.subject() else { return Vec::new() };
     let mode = model.modes.get(&object.uid).map(String::as_str);
-    match PlannedDeed::new(deed, object, mode) {
+    match PlannedCommand::new(command, object, mode) {
         Ok(planned) => {
-            let text = format!("checking whether you may {} {} …", deed.verb(), object.id.words());
+            let text = format!("checking whether you may {} {} …", command.verb(), object.id.words());
             model.notice = Some(TopNotice { text, is_bad: false });
             vec![TopEffect::Check(planned)]
         }
-        Err(why) => tell(model, why, true),
+        Err(why) => {
+            model.tell(&why, true);
+            Vec::new()
+        }
     }
 }
 
@@ -125,11 +128,12 @@ fn on_prompt(model: &mut TopModel, prompt: TopPrompt, code: KeyCode) -> Vec<TopE
     match prompt {
         TopPrompt::Confirm(planned) => {
             if matches!(code, KeyCode::Char('y' | 'Y')) {
-                let text = format!("{} {} …", planned.deed.verb(), planned.id.words());
+                let text = format!("{} {} …", planned.command.verb(), planned.id.words());
                 model.notice = Some(TopNotice { text, is_bad: false });
                 return vec![TopEffect::Perform(planned)];
             }
-            tell(model, "nothing was changed".to_owned(), false)
+            model.tell("nothing was changed", false);
+            Vec::new()
         }
         TopPrompt::Filter(before) => {
             match code {

@@ -16,12 +16,13 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
+use super::effect::TopEffect;
 use super::facts::TopId;
 use super::kinds::TopKind;
 use super::model::TopModel;
 use super::screen::draw;
 use super::terminal::TerminalGuard;
-use super::update::{TopEffect, TopEvent, update};
+use super::update::{TopEvent, update};
 use super::watch::TopWatches;
 use super::{Error, work};
 use crate::cli::signals::{INTERRUPTED, interrupts};

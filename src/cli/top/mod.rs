@@ -1,7 +1,8 @@
 //! `ganglion top`: a live view of the objects of all kinds, or a plain table of them.
 
-mod deed;
+mod command;
 mod detail;
+mod effect;
 mod facts;
 mod keys;
 mod kinds;

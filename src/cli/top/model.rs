@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-use super::deed::PlannedDeed;
+use super::command::PlannedCommand;
 use super::facts::{TopDetail, TopId, TopObject};
 use super::kinds::TopKind;
 use super::rows::TopRow;
 use super::table::TopColumn;
 use super::trend::Trend;
+use super::width::clean;
 use ganglion_core::quantity;
 
 /// Maximum number of objects of a kind in the view.
@@ -17,6 +18,9 @@ pub const OBJECTS: usize = 5_000;
 
 /// Number of metrics of a loop above which values of former metrics are dropped.
 const METRICS: usize = 64;
+
+/// Maximum number of characters of the result of a key.
+const NOTICE: usize = 1024;
 
 /// The namespaces that are watched.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,7 +79,7 @@ pub enum TopPrompt {
     /// Text before the change, restored by Esc.
     Filter(String),
     Namespace(String),
-    Confirm(PlannedDeed),
+    Confirm(PlannedCommand),
 }
 
 /// The explanation in the detail pane.
@@ -225,6 +229,11 @@ impl TopModel {
         if !self.has_moved || !self.rows.iter().any(|row| Some(&row.id) == self.selected.as_ref()) {
             self.selected = self.rows.first().map(|row| row.id.clone());
         }
+    }
+
+    /// Shows the result of a key.
+    pub fn tell(&mut self, text: &str, is_bad: bool) {
+        self.notice = Some(TopNotice { text: clean(text, NOTICE), is_bad });
     }
 
     /// Selects the row of an object.

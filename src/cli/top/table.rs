@@ -185,7 +185,10 @@ mod tests {
         }
 
         #[test]
-        fn more_room_shows_no_fewer_columns(widths in proptest::collection::vec(0_usize..300, 9), room in 0_usize..200) {
+        fn more_room_shows_no_fewer_columns(
+            widths in proptest::collection::vec(0_usize..300, 9),
+            room in 0_usize..200,
+        ) {
             let natural: BTreeMap<TopColumn, usize> = C::ALL.into_iter().zip(widths).collect();
             prop_assert!(layout(&natural, room).len() <= layout(&natural, room + 1).len());
         }

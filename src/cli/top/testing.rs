@@ -15,7 +15,7 @@ pub fn object(kind: TopKind, name: &str, spec: Value, status: Value) -> TopObjec
     }
     let all = json!({"apiVersion": "ganglion.dev/v1alpha1", "kind": kind.kind(), "metadata": metadata,
         "spec": spec, "status": status});
-    TopObject::read(kind, &from_value(all).unwrap())
+    TopObject::read(kind, &from_value(all).expect("the metadata of an object"))
 }
 
 pub fn place(objects: &mut BTreeMap<TopId, TopObject>, object: TopObject) {

@@ -3,11 +3,12 @@
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind};
 use jiff::Timestamp;
 
-use super::deed::PlannedDeed;
+use super::command::PlannedCommand;
+use super::effect::TopEffect;
 use super::facts::{TopId, TopObject};
 use super::keys::{INPUT, on_key};
 use super::kinds::TopKind;
-use super::model::{Explaining, TopModel, TopNotice, TopPane, TopPrompt, TopScope, WatchState};
+use super::model::{Explaining, TopModel, TopPane, TopPrompt, WatchState};
 use super::width::clean;
 
 /// News of the watch of a kind.
@@ -36,25 +37,12 @@ pub enum TopEvent {
         news: WatchNews,
     },
     /// The rights and the object of a change were checked; the error says why it is not possible.
-    Checked(Result<PlannedDeed, String>),
+    Checked(Result<PlannedCommand, String>),
     /// A change was made, or not.
     Performed(Result<String, String>),
     Explained(TopId, Result<String, String>),
     /// A second has passed.
     Second,
-}
-
-/// A task for the program.
-#[derive(Clone, Debug, PartialEq)]
-pub enum TopEffect {
-    /// Watch these namespaces from now on, as this epoch.
-    Watch(TopScope, u64),
-    Check(PlannedDeed),
-    Perform(PlannedDeed),
-    Explain(TopId),
-    Quit {
-        interrupted: bool,
-    },
 }
 
 /// Handles an event.
@@ -83,16 +71,22 @@ pub fn update(model: &mut TopModel, event: TopEvent, now: Timestamp) -> Vec<TopE
             }
             Vec::new()
         }
-        TopEvent::Checked(Ok(deed)) => {
+        TopEvent::Checked(Ok(command)) => {
             // The user may have gone on to another input.
             if model.prompt.is_none() {
                 model.notice = None;
-                model.prompt = Some(TopPrompt::Confirm(deed));
+                model.prompt = Some(TopPrompt::Confirm(command));
             }
             Vec::new()
         }
-        TopEvent::Performed(Ok(text)) => tell(model, text, false),
-        TopEvent::Checked(Err(text)) | TopEvent::Performed(Err(text)) => tell(model, text, true),
+        TopEvent::Performed(Ok(text)) => {
+            model.tell(&text, false);
+            Vec::new()
+        }
+        TopEvent::Checked(Err(text)) | TopEvent::Performed(Err(text)) => {
+            model.tell(&text, true);
+            Vec::new()
+        }
         TopEvent::Explained(of, explained) => {
             if let TopPane::Detail { id, text, .. } = &mut model.pane
                 && *id == of
@@ -104,12 +98,6 @@ pub fn update(model: &mut TopModel, event: TopEvent, now: Timestamp) -> Vec<TopE
         }
         TopEvent::Second => explain_again(model),
     }
-}
-
-/// Shows the result of a key.
-pub fn tell(model: &mut TopModel, text: String, is_bad: bool) -> Vec<TopEffect> {
-    model.notice = Some(TopNotice { text: clean(&text, 1024), is_bad });
-    Vec::new()
 }
 
 /// Requests the explanation again if its object changed; at most one request a second, and one at a time.

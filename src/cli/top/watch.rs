@@ -122,7 +122,7 @@ impl KindWatch {
                 }
                 Ok(Some(Err(error))) => return Ok(reason(&error)),
                 Ok(None) => return Ok(WatchNews::Broke("the watch ended".to_owned())),
-                Err(_) => return Ok(WatchNews::Broke(format!("no answer within {LIST:?}"))),
+                Err(_) => return Ok(WatchNews::Broke(format!("no answer within {} s", LIST.as_secs()))),
             }
         }
     }

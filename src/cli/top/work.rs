@@ -4,7 +4,7 @@ use kube::api::{Patch, PatchParams};
 use kube::{Client, ResourceExt};
 use serde_json::json;
 
-use super::deed::{PlannedDeed, TopWrite};
+use super::command::{PlannedCommand, TopWrite};
 use super::facts::{TopDetail, TopObject};
 use super::kinds::TopKind;
 use super::model::TopScope;
@@ -20,8 +20,8 @@ use ganglion_runtime::error::failure;
 const MANAGER: &str = "ganglion-top";
 
 /// Checks whether the user may make the change, and reads the proposal of an approval.
-pub async fn check(client: Client, planned: PlannedDeed) -> Result<PlannedDeed, String> {
-    let verb = planned.deed.verb();
+pub async fn check(client: Client, planned: PlannedCommand) -> Result<PlannedCommand, String> {
+    let verb = planned.command.verb();
     let words = planned.id.words();
     let missing = missing_rights(&client, vec![planned.right()]).await;
     let missing = missing.map_err(|error| format!("your rights cannot be checked: {}", failure(&error)))?;
@@ -41,7 +41,7 @@ pub async fn check(client: Client, planned: PlannedDeed) -> Result<PlannedDeed, 
 }
 
 /// Makes the change. Returns what was done.
-pub async fn perform(client: Client, planned: PlannedDeed) -> Result<String, String> {
+pub async fn perform(client: Client, planned: PlannedCommand) -> Result<String, String> {
     let words = planned.id.words();
     match &planned.write {
         TopWrite::Spec(spec) => {
@@ -62,7 +62,7 @@ pub async fn perform(client: Client, planned: PlannedDeed) -> Result<String, Str
     }
 }
 
-async fn family(client: Client, planned: &PlannedDeed) -> Result<LoopFamily, String> {
+async fn family(client: Client, planned: &PlannedCommand) -> Result<LoopFamily, String> {
     let found = LoopFamily::fetch(client, planned.id.namespace.clone(), planned.id.name.clone()).await;
     let family = found.map_err(|error| error.to_string())?;
     if family.parent.uid().as_deref() != Some(planned.uid.as_str()) {

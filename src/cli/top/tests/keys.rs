@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::cli::top::deed::{PlannedDeed, TopDeed};
+use crate::cli::top::command::{PlannedCommand, TopCommand};
 use crate::cli::top::model::{TopPane, TopPrompt, WatchState};
 use crate::cli::top::table::TopColumn;
 
@@ -13,7 +13,7 @@ fn shown(model: &TopModel) -> Vec<&str> {
     model.rows.iter().map(|row| row.id.name.as_str()).collect()
 }
 
-fn check(model: &mut TopModel, key: char) -> PlannedDeed {
+fn check(model: &mut TopModel, key: char) -> PlannedCommand {
     let effects = press(model, KeyCode::Char(key));
     let [TopEffect::Check(planned)] = &effects[..] else { panic!("{effects:?}, {:?}", model.notice) };
     planned.clone()
@@ -24,8 +24,11 @@ fn a_change_is_checked_confirmed_and_made() {
     let mut model = filled((80, 24));
     model.select(Some(id(TopKind::Loop, "web")));
     let planned = check(&mut model, 's');
-    assert_eq!((planned.deed, planned.id.name.as_str(), planned.uid.as_str()), (TopDeed::Suspend, "web", "uid-web"));
-    assert_eq!(model.prompt, None, "nothing is asked before the rights are checked");
+    assert_eq!(
+        (planned.command, planned.id.name.as_str(), planned.uid.as_str()),
+        (TopCommand::Suspend, "web", "uid-web")
+    );
+    assert_eq!(model.prompt, None, "the view asks only after the check of the rights");
     assert!(update(&mut model, TopEvent::Checked(Ok(planned.clone())), now()).is_empty());
     assert_eq!(model.prompt, Some(TopPrompt::Confirm(planned.clone())));
     assert_eq!(press(&mut model, KeyCode::Char('y')), [TopEffect::Perform(planned)]);

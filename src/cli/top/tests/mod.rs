@@ -9,11 +9,12 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::effect::TopEffect;
 use super::facts::{TopId, TopObject};
 use super::kinds::TopKind;
 use super::model::{TopModel, TopScope};
 use super::testing::object;
-use super::update::{TopEffect, TopEvent, WatchNews, update};
+use super::update::{TopEvent, WatchNews, update};
 
 /// One minute after the objects were created.
 fn now() -> Timestamp {

@@ -10,14 +10,14 @@ use ganglion_api::GROUP;
 
 /// A change that a key starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TopDeed {
+pub enum TopCommand {
     Suspend,
     Resume,
     Abort,
     Approve,
 }
 
-impl TopDeed {
+impl TopCommand {
     pub fn verb(self) -> &'static str {
         match self {
             Self::Suspend => "suspend",
@@ -39,8 +39,8 @@ pub enum TopWrite {
 
 /// A change of one object. `uid` guards against an object that was deleted and created again.
 #[derive(Clone, Debug, PartialEq)]
-pub struct PlannedDeed {
-    pub deed: TopDeed,
+pub struct PlannedCommand {
+    pub command: TopCommand,
     pub id: TopId,
     pub uid: String,
     pub write: TopWrite,
@@ -48,17 +48,17 @@ pub struct PlannedDeed {
     pub question: String,
 }
 
-impl PlannedDeed {
+impl PlannedCommand {
     /// The change of this object, or why there is none. `mode`: mode of a paused loop before it was paused, if this
     /// view has seen it.
-    pub fn new(deed: TopDeed, object: &TopObject, mode: Option<&str>) -> Result<Self, String> {
-        let (write, effect) = write(deed, object, mode)?;
-        let verb = deed.verb();
+    pub fn new(command: TopCommand, object: &TopObject, mode: Option<&str>) -> Result<Self, String> {
+        let (write, effect) = write(command, object, mode)?;
+        let verb = command.verb();
         let capital = verb[..1].to_uppercase() + &verb[1..];
         let owner = object.owner.as_ref().filter(|_| object.id.kind == TopKind::Node);
         let owner = owner.map(|owner| format!(" {owner} owns it and may set it back.")).unwrap_or_default();
         let question = format!("{capital} {}? {effect}{owner}", object.id.words());
-        Ok(Self { deed, id: object.id.clone(), uid: object.uid.clone(), write, question })
+        Ok(Self { command, id: object.id.clone(), uid: object.uid.clone(), write, question })
     }
 
     /// The right that the write needs.
@@ -75,46 +75,46 @@ impl PlannedDeed {
     }
 }
 
-fn write(deed: TopDeed, object: &TopObject, mode: Option<&str>) -> Result<(TopWrite, String), String> {
+fn write(command: TopCommand, object: &TopObject, mode: Option<&str>) -> Result<(TopWrite, String), String> {
     let spec = |spec: Value, effect: &str| Ok((TopWrite::Spec(spec), effect.to_owned()));
     let words = object.id.words();
-    match (deed, &object.detail) {
-        (TopDeed::Suspend, TopDetail::Loop { mode, .. }) if mode == "Paused" => {
+    match (command, &object.detail) {
+        (TopCommand::Suspend, TopDetail::Loop { mode, .. }) if mode == "Paused" => {
             Err(format!("{words} is paused already"))
         }
-        (TopDeed::Suspend, TopDetail::Loop { mode, .. }) => {
+        (TopCommand::Suspend, TopDetail::Loop { mode, .. }) => {
             spec(json!({"mode": "Paused"}), &format!("This sets spec.mode from {mode} to Paused."))
         }
-        (TopDeed::Resume, TopDetail::Loop { mode: now, .. }) if now == "Paused" => match mode {
+        (TopCommand::Resume, TopDetail::Loop { mode: now, .. }) if now == "Paused" => match mode {
             Some(mode) => spec(json!({"mode": mode}), &format!("This sets spec.mode back to {mode}.")),
             None => spec(
                 json!({"mode": "Auto"}),
                 "This sets spec.mode to Auto; this view has not seen the mode before Paused.",
             ),
         },
-        (TopDeed::Resume, TopDetail::Loop { mode, .. }) => Err(format!("{words} is not paused; its mode is {mode}")),
-        (TopDeed::Suspend | TopDeed::Resume, TopDetail::Policy { .. }) => {
+        (TopCommand::Resume, TopDetail::Loop { mode, .. }) => Err(format!("{words} is not paused; its mode is {mode}")),
+        (TopCommand::Suspend | TopCommand::Resume, TopDetail::Policy { .. }) => {
             Err(format!("{words} cannot be suspended; spec.mode Shadow makes a policy score without an effect"))
         }
-        (TopDeed::Suspend | TopDeed::Resume | TopDeed::Abort, TopDetail::Action { has_ended: true, .. }) => {
+        (TopCommand::Suspend | TopCommand::Resume | TopCommand::Abort, TopDetail::Action { has_ended: true, .. }) => {
             Err(format!("{words} has ended"))
         }
-        (TopDeed::Suspend, _) if object.is_suspended => Err(format!("{words} is suspended already")),
-        (TopDeed::Suspend, _) => spec(json!({"suspend": true}), "This sets spec.suspend to true."),
-        (TopDeed::Resume, _) if !object.is_suspended => Err(format!("{words} is not suspended")),
-        (TopDeed::Resume, _) => spec(json!({"suspend": false}), "This sets spec.suspend to false."),
-        (TopDeed::Abort, TopDetail::Action { .. }) => {
+        (TopCommand::Suspend, _) if object.is_suspended => Err(format!("{words} is suspended already")),
+        (TopCommand::Suspend, _) => spec(json!({"suspend": true}), "This sets spec.suspend to true."),
+        (TopCommand::Resume, _) if !object.is_suspended => Err(format!("{words} is not suspended")),
+        (TopCommand::Resume, _) => spec(json!({"suspend": false}), "This sets spec.suspend to false."),
+        (TopCommand::Abort, TopDetail::Action { .. }) => {
             spec(abort_spec(), "It is undone if no pod has been evicted yet, and otherwise completed.")
         }
-        (TopDeed::Abort, _) => Err(format!("{words} cannot be aborted; only a WorkloadAction can")),
-        (TopDeed::Approve, TopDetail::Loop { .. }) => {
+        (TopCommand::Abort, _) => Err(format!("{words} cannot be aborted; only a WorkloadAction can")),
+        (TopCommand::Approve, TopDetail::Loop { .. }) => {
             let proposed = object.condition("Proposed").is_some_and(|proposed| proposed.status == "True");
             if !proposed {
                 return Err(format!("{words} has no proposal that waits for approval"));
             }
             Ok((TopWrite::Approval(None), String::new()))
         }
-        (TopDeed::Approve, _) => Err(format!("{words} has no proposals; only a ClosedLoop has")),
+        (TopCommand::Approve, _) => Err(format!("{words} has no proposals; only a ClosedLoop has")),
     }
 }
 
@@ -123,12 +123,12 @@ mod tests {
     use super::*;
     use crate::cli::top::testing::object;
 
-    fn planned(deed: TopDeed, kind: TopKind, spec: Value, conditions: Value) -> Result<PlannedDeed, String> {
-        PlannedDeed::new(deed, &object(kind, "web", spec, json!({"conditions": conditions})), None)
+    fn planned(command: TopCommand, kind: TopKind, spec: Value, conditions: Value) -> Result<PlannedCommand, String> {
+        PlannedCommand::new(command, &object(kind, "web", spec, json!({"conditions": conditions})), None)
     }
 
-    fn patch(deed: TopDeed, kind: TopKind, spec: Value) -> Value {
-        match planned(deed, kind, spec, json!([])).unwrap().write {
+    fn patch(command: TopCommand, kind: TopKind, spec: Value) -> Value {
+        match planned(command, kind, spec, json!([])).unwrap().write {
             TopWrite::Spec(patch) => patch,
             TopWrite::Approval(_) => panic!("an approval"),
         }
@@ -138,18 +138,18 @@ mod tests {
     fn patches_write_the_fields_of_the_spec() {
         let (on, off) = (json!({"suspend": true}), json!({"suspend": false}));
         for kind in [TopKind::Action, TopKind::Pool, TopKind::Node] {
-            assert_eq!(patch(TopDeed::Suspend, kind, json!({})), on);
-            assert_eq!(patch(TopDeed::Resume, kind, on.clone()), off);
+            assert_eq!(patch(TopCommand::Suspend, kind, json!({})), on);
+            assert_eq!(patch(TopCommand::Resume, kind, on.clone()), off);
         }
-        assert_eq!(patch(TopDeed::Suspend, TopKind::Loop, json!({"mode": "DryRun"})), json!({"mode": "Paused"}));
-        assert_eq!(patch(TopDeed::Resume, TopKind::Loop, json!({"mode": "Paused"})), json!({"mode": "Auto"}));
-        assert_eq!(patch(TopDeed::Abort, TopKind::Action, json!({})), json!({"abort": true, "suspend": false}));
+        assert_eq!(patch(TopCommand::Suspend, TopKind::Loop, json!({"mode": "DryRun"})), json!({"mode": "Paused"}));
+        assert_eq!(patch(TopCommand::Resume, TopKind::Loop, json!({"mode": "Paused"})), json!({"mode": "Auto"}));
+        assert_eq!(patch(TopCommand::Abort, TopKind::Action, json!({})), json!({"abort": true, "suspend": false}));
     }
 
     #[test]
     fn a_resumed_loop_gets_its_mode_back() {
         let paused = object(TopKind::Loop, "web", json!({"mode": "Paused"}), json!({}));
-        let planned = PlannedDeed::new(TopDeed::Resume, &paused, Some("Approve")).unwrap();
+        let planned = PlannedCommand::new(TopCommand::Resume, &paused, Some("Approve")).unwrap();
         assert_eq!(planned.write, TopWrite::Spec(json!({"mode": "Approve"})));
         assert_eq!(planned.question, "Resume ClosedLoop shop/web? This sets spec.mode back to Approve.");
         assert_eq!(planned.right().to_string(), "patch closedloops.ganglion.dev (web) in namespace shop");
@@ -157,16 +157,16 @@ mod tests {
 
     #[test]
     fn a_change_that_is_not_possible_says_why() {
-        for (deed, kind, spec, conditions, expected) in [
-            (TopDeed::Suspend, TopKind::Loop, json!({"mode": "Paused"}), json!([]), "is paused already"),
-            (TopDeed::Resume, TopKind::Loop, json!({}), json!([]), "is not paused; its mode is Auto"),
-            (TopDeed::Resume, TopKind::Pool, json!({}), json!([]), "is not suspended"),
-            (TopDeed::Suspend, TopKind::Policy, json!({}), json!([]), "cannot be suspended"),
-            (TopDeed::Abort, TopKind::Loop, json!({}), json!([]), "cannot be aborted"),
-            (TopDeed::Approve, TopKind::Loop, json!({}), json!([]), "has no proposal that waits"),
-            (TopDeed::Approve, TopKind::Pool, json!({}), json!([]), "has no proposals"),
+        for (command, kind, spec, conditions, expected) in [
+            (TopCommand::Suspend, TopKind::Loop, json!({"mode": "Paused"}), json!([]), "is paused already"),
+            (TopCommand::Resume, TopKind::Loop, json!({}), json!([]), "is not paused; its mode is Auto"),
+            (TopCommand::Resume, TopKind::Pool, json!({}), json!([]), "is not suspended"),
+            (TopCommand::Suspend, TopKind::Policy, json!({}), json!([]), "cannot be suspended"),
+            (TopCommand::Abort, TopKind::Loop, json!({}), json!([]), "cannot be aborted"),
+            (TopCommand::Approve, TopKind::Loop, json!({}), json!([]), "has no proposal that waits"),
+            (TopCommand::Approve, TopKind::Pool, json!({}), json!([]), "has no proposals"),
         ] {
-            let error = planned(deed, kind, spec, conditions).unwrap_err();
+            let error = planned(command, kind, spec, conditions).unwrap_err();
             assert!(error.contains(expected), "{error}");
         }
     }
@@ -174,15 +174,15 @@ mod tests {
     #[test]
     fn an_action_that_has_ended_is_left_alone() {
         let ended = object(TopKind::Action, "go", json!({}), json!({"finishedAt": "2026-11-21T10:00:30Z"}));
-        for deed in [TopDeed::Suspend, TopDeed::Resume, TopDeed::Abort] {
-            assert_eq!(PlannedDeed::new(deed, &ended, None).unwrap_err(), "WorkloadAction shop/go has ended");
+        for command in [TopCommand::Suspend, TopCommand::Resume, TopCommand::Abort] {
+            assert_eq!(PlannedCommand::new(command, &ended, None).unwrap_err(), "WorkloadAction shop/go has ended");
         }
     }
 
     #[test]
     fn an_approval_names_what_is_approved() {
         let proposed = json!([{"type": "Proposed", "status": "True"}]);
-        let planned = planned(TopDeed::Approve, TopKind::Loop, json!({}), proposed).unwrap();
+        let planned = planned(TopCommand::Approve, TopKind::Loop, json!({}), proposed).unwrap();
         let read = planned.with_proposal(3, "abc".to_owned(), "scale Deployment/web from 3 to 4");
         assert_eq!(read.write, TopWrite::Approval(Some("abc".to_owned())));
         assert!(read.question.ends_with("It proposes: scale Deployment/web from 3 to 4"), "{}", read.question);
