@@ -26,6 +26,7 @@ pub mod owners;
 pub mod policies;
 pub mod power_curve;
 pub mod quantity;
+pub mod reading;
 pub mod status;
 pub mod trace;
 pub mod words;

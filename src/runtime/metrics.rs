@@ -13,7 +13,10 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
+
+use ganglion_core::reading::MetricReading;
 
 /// `{kind}`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -143,11 +146,10 @@ impl NodeValues {
         self.all().remove(object);
     }
 
-    /// Values of the first nodes by name, at most this number of nodes.
-    pub fn first(&self, most: usize) -> Vec<ValuesOfNode> {
+    /// Values of all nodes, by name.
+    pub fn sorted(&self) -> Vec<ValuesOfNode> {
         let mut all: Vec<ValuesOfNode> = self.all().values().cloned().collect();
         all.sort_by(|a, b| a.node.cmp(&b.node));
-        all.truncate(most);
         all
     }
 }
@@ -158,7 +160,7 @@ impl NodeValues {
 pub struct LoopValues(Arc<Mutex<ValuesByLoop>>);
 
 /// Values by metric, by namespace and name of the loop.
-type ValuesByLoop = HashMap<(String, String), Vec<(String, f64)>>;
+type ValuesByLoop = HashMap<(String, String), Vec<MetricReading>>;
 
 impl LoopValues {
     fn all(&self) -> MutexGuard<'_, ValuesByLoop> {
@@ -166,7 +168,7 @@ impl LoopValues {
     }
 
     /// Replaces the values of a loop.
-    pub fn set(&self, namespace: &str, name: &str, values: Vec<(String, f64)>) {
+    pub fn set(&self, namespace: &str, name: &str, values: Vec<MetricReading>) {
         self.all().insert((namespace.to_owned(), name.to_owned()), values);
     }
 
@@ -176,7 +178,7 @@ impl LoopValues {
     }
 
     /// Values of a loop, if this replica observes it.
-    pub fn get(&self, namespace: &str, name: &str) -> Option<Vec<(String, f64)>> {
+    pub fn get(&self, namespace: &str, name: &str) -> Option<Vec<MetricReading>> {
         self.all().get(&(namespace.to_owned(), name.to_owned())).cloned()
     }
 }
@@ -207,7 +209,8 @@ pub struct Metrics {
     pub extender_seconds: Family<VerbLabel, Histogram, fn() -> Histogram>,
     pub node_values: NodeValues,
     pub trace_spans: Family<OutcomeLabel, Counter>,
-    registry: Arc<Registry>,
+    /// All metrics above, except the values by object.
+    pub registry: Arc<Registry>,
 }
 
 impl Default for Metrics {
@@ -260,6 +263,8 @@ impl Metrics {
     }
 
     fn register(&self, registry: &mut Registry) {
+        let build = Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]);
+        registry.register("build", "Version of the operator; always 1", build);
         registry.register("reconciles", "Reconciles of one object", self.reconciles.clone());
         registry.register(
             "reconcile_duration_seconds",
@@ -327,6 +332,13 @@ impl Metrics {
         registry.register("resident_memory_bytes", "Resident memory of the process", self.memory.clone());
     }
 
+    /// Creates the counters of a controller, so that its first failure is an increase from 0.
+    pub fn expect_reconciles(&self, controller: &'static str) {
+        for outcome in ["ok", "retry", "retry_after", "terminal", "panic"] {
+            let _ = self.reconciles.get_or_create(&ReconcileLabels { controller, outcome });
+        }
+    }
+
     /// Counts a finished reconcile.
     pub fn reconciled(&self, controller: &'static str, outcome: &'static str, time: Duration) {
         self.reconciles.get_or_create(&ReconcileLabels { controller, outcome }).inc();
@@ -364,6 +376,10 @@ mod tests {
         assert!(text.contains("ganglion_reconciles_total{controller=\"workload-action\",outcome=\"ok\"} 1"), "{text}");
         assert!(text.contains("ganglion_effects_total{effect=\"Record\",outcome=\"ok\"} 1"), "{text}");
         assert!(text.contains("ganglion_leader 1"), "{text}");
+        assert!(text.contains("ganglion_build_info{version="), "{text}");
+        metrics.expect_reconciles("decision");
+        let text = metrics.render(&Registry::default()).unwrap();
+        assert!(text.contains("ganglion_reconciles_total{controller=\"decision\",outcome=\"panic\"} 0"), "{text}");
         assert!(text.ends_with("# EOF\n"));
     }
 }

@@ -1,5 +1,6 @@
 //! The clients against the real servers for which they are written. A test fails if its server cannot be started.
 
+mod alerts;
 mod client;
 mod inference;
 mod pictures;

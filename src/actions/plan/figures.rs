@@ -16,6 +16,8 @@ pub struct ActionFigures {
     pub count: BTreeMap<(&'static str, &'static str), i64>,
     /// For how many seconds the action that has waited longest has waited; 0 if none waits.
     pub oldest_wait: f64,
+    /// For how many seconds the running action without progress for longest has made none; 0 if none runs.
+    pub longest_step: f64,
 }
 
 /// The figures of all actions.
@@ -28,8 +30,17 @@ pub fn of_actions(world: &World, now: Timestamp) -> ActionFigures {
         if let Some(since) = since.filter(|_| state == "waiting") {
             figures.oldest_wait = figures.oldest_wait.max(now.duration_since(since.0).as_secs_f64());
         }
+        if let Some(at) = last_progress(action).filter(|_| state == "running") {
+            figures.longest_step = figures.longest_step.max(now.duration_since(at).as_secs_f64());
+        }
     }
     figures
+}
+
+/// When a replica of the action last entered a step; None for an action that its author has suspended.
+fn last_progress(action: &WorkloadAction) -> Option<Timestamp> {
+    let status = action.status.as_ref().filter(|status| status.suspended_at.is_none())?;
+    status.slots.iter().map(|slot| slot.since.0).max()
 }
 
 fn state(action: &WorkloadAction) -> &'static str {

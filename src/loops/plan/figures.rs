@@ -1,26 +1,66 @@
 //! Figures of loops that people watch over time, read off the world on request: a deleted loop has none. Knows no
 //! metrics format.
 
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+
 use crate::world::LoopsWorld;
 use ganglion_api::closed_loop::ClosedLoop;
 use ganglion_api::closed_loop::metric::Side;
+use ganglion_api::closed_loop::reasons::LoopReason;
 use ganglion_api::decision::Counter;
 use ganglion_api::monitoring::Reading;
 use ganglion_core::facts::Key;
 use ganglion_core::quantity;
+use ganglion_core::reading::MetricReading;
 use ganglion_core::world::World;
+
+/// Types of the conditions that have figures: the closed set of the field documentation.
+pub const CONDITIONS: [&str; 10] = [
+    "Ready",
+    "Reconciling",
+    "Stalled",
+    "DataAvailable",
+    "LastActionSucceeded",
+    "Proposed",
+    "ChangeUndone",
+    "Preflight",
+    "Conflict",
+    "TimescaleOverlap",
+];
 
 /// The figures of one loop.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LoopFigures {
     pub key: Key,
     pub ready: bool,
+    /// The conditions of the ClosedLoop.
+    pub conditions: Vec<ConditionFigure>,
     /// Last value of each metric, from the status.
-    pub values: Vec<(String, f64)>,
+    pub values: Vec<MetricReading>,
     /// The raised alarms: metric and side.
     pub alarms: Vec<(String, Side)>,
     /// Counters of the Decision, by metric.
     pub counters: Vec<Counter>,
+}
+
+/// A condition, in closed sets of words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConditionFigure {
+    pub condition: &'static str,
+    pub status: &'static str,
+    pub reason: LoopReason,
+}
+
+impl ConditionFigure {
+    /// Reads a condition; None for a type or a status that this version does not know.
+    fn of(condition: &Condition) -> Option<Self> {
+        Some(Self {
+            condition: CONDITIONS.into_iter().find(|word| *word == condition.type_)?,
+            status: ["True", "False", "Unknown"].into_iter().find(|word| *word == condition.status)?,
+            reason: LoopReason::of(&condition.reason),
+        })
+    }
 }
 
 /// The figures of the first loops by namespace and name; at most this number.
@@ -39,6 +79,7 @@ fn of_loop(world: &World, key: &Key) -> Option<LoopFigures> {
     Some(LoopFigures {
         key: key.clone(),
         ready: conditions.iter().any(|one| one.type_ == "Ready" && one.status == "True"),
+        conditions: conditions.iter().filter_map(ConditionFigure::of).collect(),
         values: numbers(values),
         alarms: alarms.map(|alarm| (alarm.metric.clone(), alarm.side)).collect(),
         counters: decided.map(|status| status.counters.clone()).unwrap_or_default(),
@@ -46,9 +87,14 @@ fn of_loop(world: &World, key: &Key) -> Option<LoopFigures> {
 }
 
 /// The readings that are numbers, by metric.
-pub fn numbers<'a>(readings: impl IntoIterator<Item = &'a Reading>) -> Vec<(String, f64)> {
-    let number = |one: &Reading| Some((one.metric.clone(), quantity::number(one.value.as_str()).ok()?));
+pub fn numbers<'a>(readings: impl IntoIterator<Item = &'a Reading>) -> Vec<MetricReading> {
     readings.into_iter().filter_map(number).collect()
+}
+
+fn number(reading: &Reading) -> Option<MetricReading> {
+    let value = quantity::number(reading.value.as_str()).ok()?;
+    let at: Timestamp = reading.at.0;
+    Some(MetricReading { metric: reading.metric.clone(), value, at })
 }
 
 #[cfg(test)]
@@ -70,8 +116,14 @@ mod tests {
                 "apiVersion": "ganglion.dev/v1alpha1", "kind": "ClosedLoop",
                 "metadata": {"namespace": "shop", "name": name, "uid": name, "resourceVersion": "1"},
                 "spec": {"target": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}, "metrics": []},
-                "status": {"conditions": [{"type": "Ready", "status": "True", "reason": "Running", "message": "",
-                    "lastTransitionTime": "2026-11-21T10:00:00Z"}]},
+                "status": {"conditions": [
+                    {"type": "Ready", "status": "True", "reason": "Running", "message": "",
+                        "lastTransitionTime": "2026-11-21T10:00:00Z"},
+                    {"type": "DataAvailable", "status": "False", "reason": "x-9.example/Made up", "message": "",
+                        "lastTransitionTime": "2026-11-21T10:00:00Z"},
+                    {"type": "Invented", "status": "True", "reason": "Running", "message": "",
+                        "lastTransitionTime": "2026-11-21T10:00:00Z"},
+                ]},
             }),
         );
         put::<Monitoring>(
@@ -99,7 +151,13 @@ mod tests {
         let figures = of_loops(&world, 2);
         assert_eq!(figures.iter().map(|one| one.key.name.as_str()).collect::<Vec<_>>(), ["a", "b"]);
         assert!(figures[0].ready);
-        assert_eq!(figures[0].values, [("cpu".to_owned(), 2.5)]);
+        let at = "2026-11-21T10:00:00Z".parse().unwrap();
+        assert_eq!(figures[0].values, [MetricReading { metric: "cpu".to_owned(), value: 2.5, at }]);
+        // Words that others wrote into a status become no labels.
+        let known = |condition, status, reason| ConditionFigure { condition, status, reason };
+        let expected =
+            [known("Ready", "True", LoopReason::Running), known("DataAvailable", "False", LoopReason::Unknown)];
+        assert_eq!(figures[0].conditions, expected);
         assert_eq!(figures[0].alarms, [("cpu".to_owned(), Side::Low)]);
         let gone = world.table::<ClosedLoop>().get(&Key::new("shop", "a")).unwrap().as_ref();
         let id = Fact::id(gone);

@@ -4,6 +4,7 @@
 //! server.
 
 mod figures;
+mod objects;
 
 use axum::Router;
 use axum::extract::State;
@@ -14,6 +15,7 @@ use jiff::Timestamp;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
+use figures::ScrapedFigures;
 use ganglion_core::policies::PolicyState;
 use ganglion_core::world::World;
 use ganglion_runtime::metrics::{KindLabel, Metrics};
@@ -87,20 +89,22 @@ async fn metrics(State(served): State<Served>) -> Response {
         served.metrics.memory.set(bytes);
     }
     let now = Timestamp::now();
-    let (mut loops, actions, policies) = served.store.read(|world| {
-        (
-            ganglion_loops_plan::figures::of_loops(world, served.loop_series),
-            ganglion_actions_plan::figures::of_actions(world, now),
-            world.policy_states(),
-        )
+    let mut figures = served.store.read(|world| ScrapedFigures {
+        loops: ganglion_loops_plan::figures::of_loops(world, served.loop_series),
+        actions: ganglion_actions_plan::figures::of_actions(world, now),
+        pools: ganglion_pools_plan::figures::of_pools(world),
+        objects: objects::of_objects(world),
+        policies: world.policy_states(),
+        nodes: Vec::new(),
+        node_series: served.node_series,
     });
-    for one in &mut loops {
+    figures.nodes = served.metrics.node_values.sorted();
+    for one in &mut figures.loops {
         if let Some(newer) = served.metrics.loop_values.get(&one.key.namespace, &one.key.name) {
             one.values = newer;
         }
     }
-    let nodes = served.metrics.node_values.first(served.node_series);
-    match served.metrics.render(&figures::registry(loops, &actions, nodes, &policies, now)) {
+    match served.metrics.render(&figures::registry(figures, now)) {
         Ok(text) => {
             let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
             ([(header::CONTENT_TYPE, kind)], text).into_response()
@@ -117,5 +121,7 @@ fn resident_memory() -> Option<i64> {
     kibibytes.checked_mul(1024)
 }
 
+#[cfg(test)]
+mod documented;
 #[cfg(test)]
 mod tests;

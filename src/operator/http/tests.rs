@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use jiff::SignedDuration;
 use kube::Client;
 use kube::client::Body;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -11,9 +12,15 @@ use tower_test::mock;
 use super::*;
 use ganglion_actions_plan::figures::ActionFigures;
 use ganglion_api::closed_loop::metric::Side;
+use ganglion_api::closed_loop::reasons::LoopReason;
 use ganglion_api::decision::Counter as DecisionCounter;
+use ganglion_api::node_config::status::NodeValue;
 use ganglion_core::facts::Key;
-use ganglion_loops_plan::figures::LoopFigures;
+use ganglion_core::reading::MetricReading;
+use ganglion_loops_plan::figures::{ConditionFigure, LoopFigures};
+use ganglion_nodes_plan::node_plan::POWER_ERROR;
+use ganglion_pools_plan::figures::PoolFigures;
+use ganglion_runtime::metrics::{NodeMeasurement, ValuesOfNode};
 use ganglion_runtime::watch::{Feeds, WatchOptions};
 
 /// Starts a server whose caches never sync.
@@ -99,12 +106,17 @@ async fn a_request_whose_head_does_not_end_is_given_up() {
     assert!(closes(&mut kept, 60).await, "an idle one, too");
 }
 
-#[test]
-fn the_figures_of_loops_and_actions_are_rendered_with_their_labels() {
-    let loops = vec![LoopFigures {
+/// Figures with at least one series of each metric, at [`NOW`].
+pub(super) fn figures_of_all() -> ScrapedFigures {
+    let of_loop = LoopFigures {
         key: Key::new("shop", "web"),
         ready: true,
-        values: vec![("cpu".to_owned(), 2.5)],
+        conditions: vec![ConditionFigure {
+            condition: "DataAvailable",
+            status: "False",
+            reason: LoopReason::SomeUnknown,
+        }],
+        values: vec![MetricReading { metric: "cpu".to_owned(), value: 2.5, at: seconds(940) }],
         alarms: vec![("cpu".to_owned(), Side::Low)],
         counters: vec![DecisionCounter {
             metric: "cpu".to_owned(),
@@ -112,23 +124,65 @@ fn the_figures_of_loops_and_actions_are_rendered_with_their_labels() {
             served: 3,
             ..DecisionCounter::default()
         }],
-    }];
-    let actions = ActionFigures { count: [(("waiting", "LimitReached"), 2)].into(), oldest_wait: 12.5 };
-    let policies = [("ganglion-swarmpools", PolicyState::Modified)].into();
-    let text = Metrics::new()
-        .render(&figures::registry(loops, &actions, Vec::new(), &policies, Timestamp::UNIX_EPOCH))
-        .unwrap();
+    };
+    let measured = |at: i64| NodeMeasurement { value: 21.5, at: seconds(at), interval: SignedDuration::from_secs(10) };
+    let node = |name: &str, at: i64| ValuesOfNode {
+        node: name.to_owned(),
+        values: NodeValue::ALL
+            .map(NodeValue::as_str)
+            .into_iter()
+            .chain([POWER_ERROR])
+            .map(|v| (v, measured(at)))
+            .collect(),
+    };
+    ScrapedFigures {
+        loops: vec![of_loop],
+        actions: ActionFigures {
+            count: [(("waiting", "LimitReached"), 2)].into(),
+            oldest_wait: 12.5,
+            longest_step: 3.5,
+        },
+        pools: PoolFigures { assigned: 4, unassigned: 1, converged: 2, behind: 1 },
+        objects: [(("SwarmPool", "Ready", "Unknown"), 3)].into(),
+        policies: [("ganglion-swarmpools", PolicyState::Modified)].into(),
+        nodes: vec![node("n1", 995), node("n2", 900), node("n3", 995)],
+        node_series: 2,
+    }
+}
+
+pub(super) const NOW: i64 = 1_000;
+
+pub(super) fn seconds(at: i64) -> Timestamp {
+    Timestamp::from_second(at).unwrap()
+}
+
+#[test]
+fn figures_are_rendered_with_their_labels() {
+    let text = Metrics::new().render(&figures::registry(figures_of_all(), seconds(NOW))).unwrap();
     for line in [
         "ganglion_loop_ready{namespace=\"shop\",name=\"web\"} 1",
+        "ganglion_loop_condition{namespace=\"shop\",name=\"web\",condition=\"DataAvailable\",status=\"False\",reason=\"SomeUnknown\"} 1",
         "ganglion_loop_value{namespace=\"shop\",name=\"web\",metric=\"cpu\"} 2.5",
+        "ganglion_loop_value_age_seconds{namespace=\"shop\",name=\"web\",metric=\"cpu\"} 60.0",
         "ganglion_loop_alarm{namespace=\"shop\",name=\"web\",metric=\"cpu\",side=\"low\"} 1",
         "ganglion_loop_decisions_total{namespace=\"shop\",name=\"web\",metric=\"cpu\",outcome=\"wanted\"} 7",
         "ganglion_actions{state=\"waiting\",reason=\"LimitReached\"} 2",
         "ganglion_actions_oldest_wait_seconds 12.5",
+        "ganglion_actions_longest_step_seconds 3.5",
+        "ganglion_objects{kind=\"SwarmPool\",state=\"Ready\",reason=\"Unknown\"} 3",
+        "ganglion_pool_jobs{state=\"unassigned\"} 1",
+        "ganglion_pool_workers{state=\"behind\"} 1",
         "ganglion_admission_policies{policy=\"ganglion-swarmpools\",state=\"Modified\"} 1",
         "ganglion_admission_policies{policy=\"ganglion-swarmpools\",state=\"Present\"} 0",
+        // Three nodes are counted, and the first two have series; the values of the second are stale.
+        "ganglion_node_values{value=\"cpu\",state=\"fresh\"} 2",
+        "ganglion_node_values{value=\"cpu\",state=\"stale\"} 1",
+        "ganglion_node_power_watts{node=\"n1\"} 21.5",
+        "ganglion_node_value_age_seconds{node=\"n2\",value=\"cpu\"} 100.0",
     ] {
         assert!(text.lines().any(|known| known == line), "{line} is not in\n{text}");
     }
+    assert_eq!(text.matches("ganglion_node_power_watts{").count(), 1);
+    assert!(!text.contains("n3"), "{text}");
     assert_eq!(text.matches("# EOF").count(), 1);
 }

@@ -16,12 +16,14 @@
 //! | `file` | reads and writes the job lists of workers, and the handover record beside them |
 //! | `handover` | plans the next step of the handover, so that no two workers run the same job |
 //! | `state` | computes the health and the status of a pool |
+//! | `figures` | sums of all pools that people watch over time |
 //! | `explain` | describes a pool in a terminal |
 //! | `yaml` | limits the cost of reading YAML that users wrote |
 
 pub mod assign;
 pub mod desired;
 pub mod explain;
+pub mod figures;
 pub mod file;
 pub mod handover;
 pub mod jobs;

@@ -50,6 +50,7 @@ pub async fn run<F: Future<Output = ReconcileResult> + Send + 'static>(
     queue: Arc<Queue>,
     run: Run,
 ) {
+    run.metrics.expect_reconciles(controller);
     let mut worker = Worker {
         controller,
         queue,

@@ -13,6 +13,7 @@
 //! - [`schema`]: large objects that a schema accepts.
 //! - [`servers`]: servers that the operator connects to, besides the API server.
 //! - [`terminal`]: a program in a pseudo-terminal.
+//! - [`metrics`]: the metrics of the operator, as documented and as exported.
 //! - [`wrong_loops`]: loops that both kube's evaluator of rules and the API server must reject.
 //! - [`scripts`]: stories that must end alike in the model and on the control plane.
 //!
@@ -25,6 +26,7 @@ pub mod gitops;
 pub mod hostile;
 pub mod kstatus;
 pub mod kubelet;
+pub mod metrics;
 pub mod operator;
 pub mod plane;
 pub mod plugin;

@@ -2,7 +2,7 @@
 //! metrics set by a test through its textfile collector, or the metrics of this host.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -76,11 +76,13 @@ struct Setup<'a> {
     lacks_storage: bool,
     /// Another option.
     option: Option<&'a str>,
+    /// File with rules, which it evaluates.
+    rules: Option<&'a Path>,
 }
 
 impl Setup<'_> {
     fn of(version: PrometheusVersion) -> Self {
-        Self { version, authority: None, more: None, collectors: &[], lacks_storage: false, option: None }
+        Self { version, authority: None, more: None, collectors: &[], lacks_storage: false, option: None, rules: None }
     }
 
     /// Configuration of a Prometheus whose exporter has this address.
@@ -92,7 +94,8 @@ impl Setup<'_> {
         // Nothing listens on this port.
         let storages = if self.lacks_storage { "{url: 'http://127.0.0.1:1/', read_recent: true}" } else { "" };
         let scrapes = "scrape_interval: 500ms, scrape_timeout: 500ms";
-        format!("global: {{{scrapes}}}\nscrape_configs: [{}]\nremote_read: [{storages}]\n", jobs.join(", "))
+        let rules = self.rules.map(|file| format!("rule_files: ['{}']\n", file.display())).unwrap_or_default();
+        format!("global: {{{scrapes}}}\nscrape_configs: [{}]\nremote_read: [{storages}]\n{rules}", jobs.join(", "))
     }
 }
 
@@ -117,6 +120,11 @@ impl PrometheusProcess {
     /// Starts one that requires no password, and also scrapes the metrics at this address.
     pub async fn scraping(version: PrometheusVersion, address: &str) -> Result<Self> {
         Self::begin(TempDir::new()?, Setup { more: Some(address), ..Setup::of(version) }).await
+    }
+
+    /// The same, and it evaluates the rules in this file.
+    pub async fn with_rules(version: PrometheusVersion, address: &str, rules: &Path) -> Result<Self> {
+        Self::begin(TempDir::new()?, Setup { more: Some(address), rules: Some(rules), ..Setup::of(version) }).await
     }
 
     /// Starts one that requires a password, over TLS.
