@@ -6,8 +6,8 @@ use ganglion_api::placement_policy::reasons::PolicyReason;
 use ganglion_api::reasons::Reason;
 use ganglion_api::swarm_pool::reasons::PoolReason;
 use ganglion_runtime::metrics::{
-    ControllerLabel, EffectLabels, ExtenderLabels, LimitLabel, PollLabels, ReasonLabel, ReconcileLabels, SourceLabels,
-    VerbLabel, WatchLabels,
+    ControllerLabel, EffectLabels, ExtenderLabels, LimitLabel, OutcomeLabel, PollLabels, ReasonLabel, ReconcileLabels,
+    SourceLabels, VerbLabel, WatchLabels,
 };
 use testkit::metrics::{DocumentedMetric, LabelBound, differences, documented, read_scrape, unconventional};
 
@@ -40,6 +40,7 @@ fn metrics_of_all() -> Metrics {
         extender_requests,
         extender_seconds,
         node_values: _,
+        trace_spans,
         registry: _,
     } = &metrics;
     let (controller, outcome, kind, reason, verb) = ("decision", "ok", "Pod", "Forbidden", "filter");
@@ -60,6 +61,7 @@ fn metrics_of_all() -> Metrics {
     let _ = node_polls.get_or_create(&PollLabels { poll: "usage", outcome });
     let _ = extender_requests.get_or_create(&ExtenderLabels { verb, outcome });
     let _ = extender_seconds.get_or_create(&VerbLabel { verb });
+    let _ = trace_spans.get_or_create(&OutcomeLabel { outcome: "sent" });
     metrics
 }
 

@@ -1,0 +1,161 @@
+//! config/k9s in the real k9s, in a terminal: the columns of each kind, and the commands.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use testkit::action::move_pod;
+use testkit::operator::program;
+use testkit::plane::cluster::kubectl;
+use testkit::root;
+use testkit::servers::prometheus::peer;
+use testkit::terminal::PtySession;
+use testkit::testbed::loops::{self, SCALES, make, push};
+use testkit::testbed::nodes::Size;
+use testkit::testbed::{Testbed, pools, story};
+
+use crate::node_configs::{fake, put, ready, template};
+use crate::scenes::Scene;
+
+/// Wide enough for all columns.
+const SIZE: (u16, u16) = (320, 50);
+
+/// A directory with kubectl, its plugin, the kubeconfig of an administrator, and the files of config/k9s.
+struct K9sHome(TempDir);
+
+impl K9sHome {
+    async fn create(testbed: &Testbed) -> Result<Self> {
+        let home = TempDir::new()?;
+        fs::write(home.path().join("kubeconfig"), testbed.administrator().await?)?;
+        fs::create_dir(home.path().join("bin"))?;
+        symlink(kubectl().await?, home.path().join("bin/kubectl"))?;
+        symlink(program()?, home.path().join("bin/kubectl-ganglion"))?;
+        fs::create_dir(home.path().join("config"))?;
+        for file in ["views.yaml", "plugins.yaml"] {
+            fs::copy(root().join("config/k9s").join(file), home.path().join("config").join(file))?;
+        }
+        Ok(Self(home))
+    }
+
+    /// Opens k9s with this kind.
+    fn open(&self, kind: &str, namespace: &str) -> Result<PtySession> {
+        let home = self.0.path();
+        let at = |name: &str| home.join(name).display().to_string();
+        let path = format!("{}:{}", at("bin"), std::env::var("PATH")?);
+        let (kubeconfig, config, log) = (at("kubeconfig"), at("config"), at("log"));
+        let arguments = ["--kubeconfig", &kubeconfig, "-n", namespace, "-c", kind, "--logLevel", "debug"];
+        let arguments = [&arguments[..], &["--logFile", &log, "--splashless"]].concat();
+        let (home, path) = (home.display().to_string(), path.as_str());
+        let variables =
+            [("K9S_CONFIG_DIR", config.as_str()), ("HOME", &home), ("KUBECONFIG", &kubeconfig), ("PATH", path)];
+        PtySession::start(&peer("k9s")?, &arguments, &variables, SIZE)
+    }
+
+    /// Complaints of k9s about its files.
+    fn complaints(&self) -> Result<Vec<String>> {
+        let log = fs::read_to_string(self.0.path().join("log")).context("k9s wrote no log")?;
+        let words = ["Validation failed", "validation failed", "Unable to grok", "duplicate plugin", "Unknown column"];
+        Ok(log.lines().filter(|line| words.iter().any(|word| line.contains(word))).map(str::to_owned).collect())
+    }
+}
+
+/// Plural name and names of the columns of each kind.
+fn views() -> Result<Vec<(String, Vec<String>)>> {
+    let views: Value = serde_saphyr::from_str(&fs::read_to_string(root().join("config/k9s/views.yaml"))?)?;
+    let name =
+        |column: &Value| column.as_str().unwrap_or_default().split([':', '|']).next().unwrap_or_default().to_owned();
+    let columns = |view: &Value| view["columns"].as_array().into_iter().flatten().map(name).collect();
+    let all = views["views"].as_object().context("no views")?;
+    Ok(all.iter().map(|(kind, view)| (kind.rsplit('/').next().unwrap_or_default().to_owned(), columns(view))).collect())
+}
+
+#[test]
+fn every_kind_has_a_view() {
+    let mut kinds: Vec<String> = ganglion_api::all().into_iter().map(|crd| crd.spec.names.plural).collect();
+    let mut viewed: Vec<String> = views().unwrap().into_iter().map(|(kind, _)| kind).collect();
+    kinds.sort();
+    viewed.sort();
+    assert_eq!(viewed, kinds);
+}
+
+/// One object of each kind.
+async fn objects(testbed: &Testbed) -> Result<()> {
+    let nodes = testbed.nodes(2, Size::default()).await?;
+    template(testbed, &nodes.names[0]).await?;
+    put(testbed, "one", &nodes.names[1], json!({"inletTemp": fake()})).await?;
+    ready(testbed, "one", "True", "Sampled").await?;
+    let scene = Scene::guarded(testbed, "web", 2).await?;
+    testbed.act("go", move_pod(&scene.pod(0).0, &scene.free(0))).await?;
+    testbed.ends("go", ("True", "Succeeded")).await?;
+    loops::account(testbed, SCALES).await?;
+    make(testbed, "web", loops::demo()).await?;
+    push(testbed, "web", json!({"cpu": "20", "memory": "60"})).await?;
+    pools::pool(testbed, "workers", pools::reloading(json!({}))).await.map(drop)
+}
+
+#[test]
+fn k9s_shows_the_columns_and_runs_the_commands() {
+    story("k9s", async |testbed| {
+        objects(testbed).await?;
+        let policy = json!({
+            "apiVersion": "ganglion.dev/v1alpha1", "kind": "PlacementPolicy", "metadata": {"name": testbed.ns},
+            "spec": {"agents": [{"name": "pack", "pigeon": {"objective": "Consolidate"}}]},
+        });
+        testbed.kubectl(&["apply", "-f", "-"], Some(&policy.to_string())).await?;
+        let seen = in_k9s(testbed).await;
+        testbed.kubectl(&["delete", "plpol", &testbed.ns], None).await?;
+        seen
+    });
+}
+
+async fn in_k9s(testbed: &Testbed) -> Result<()> {
+    let home = K9sHome::create(testbed).await?;
+    let mut terminal = home.open("workloadactions", &testbed.ns)?;
+    terminal.shows(&["Move", "Succeeded"]).await?;
+    for (kind, columns) in views()? {
+        terminal.press(&format!(":{kind}\r")).await?;
+        let columns: Vec<&str> = columns.iter().map(String::as_str).filter(|name| *name != "NAMESPACE").collect();
+        let title = format!("{kind}(");
+        let mut words = vec![title.as_str()];
+        words.extend(&columns);
+        terminal.shows(&words).await?;
+        let screen = terminal.text();
+        // The values are there, too: k9s adds those of nodes after the columns of the view.
+        let values = ["INLET(C)", "15.5", "Sampled"];
+        ensure!(kind != "nodeconfigs" || values.iter().all(|value| screen.contains(value)), "{screen}");
+        ensure!(!screen.contains("<none>"), "a column without values:\n{screen}");
+    }
+    explain(&mut terminal).await?;
+    abort(testbed, &mut terminal).await?;
+    let complaints = home.complaints()?;
+    ensure!(complaints.is_empty(), "k9s complains: {complaints:?}");
+    Ok(())
+}
+
+/// The key x explains the selected action.
+async fn explain(terminal: &mut PtySession) -> Result<()> {
+    terminal.press(":workloadactions\r").await?;
+    terminal.shows(&["workloadactions(", "<x>", "<p>", "<t>", "<shift-k>"]).await?;
+    terminal.press("x").await?;
+    terminal.shows(&["WorkloadAction", "Nothing to do."]).await?;
+    terminal.press("q").await?;
+    terminal.shows(&["workloadactions("]).await
+}
+
+/// Shift-K asks, then sets `spec.abort`.
+async fn abort(testbed: &Testbed, terminal: &mut PtySession) -> Result<()> {
+    terminal.press("K").await?;
+    terminal.shows(&["Confirm Abort"]).await?;
+    // The buttons are Cancel and OK.
+    terminal.press("\t").await?;
+    terminal.press("\r").await?;
+    testbed
+        .eye
+        .until("the abort that k9s asked for", |seen| {
+            seen.actions.get("go").filter(|action| action.spec.abort).cloned()
+        })
+        .await
+        .map(drop)
+}
