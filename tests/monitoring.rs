@@ -1,5 +1,5 @@
-//! The dashboard, the alerts and the monitors in config/monitoring: what they name exists. `tests/peers` runs the alerts
-//! in virtual time, and `tests/cluster` runs all queries against a Prometheus that scrapes the operator.
+//! The dashboard, the alerts and the monitors in config/monitoring: what they name exists. `tests/peers` runs the
+//! alerts in virtual time, and `tests/cluster` runs all queries against a Prometheus that scrapes the operator.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -120,12 +120,12 @@ async fn in_k9s(testbed: &Testbed) -> Result<()> {
         let title = format!("{kind}(");
         let mut words = vec![title.as_str()];
         words.extend(&columns);
-        terminal.shows(&words).await?;
-        let screen = terminal.text();
-        // The values are there, too: k9s adds those of nodes after the columns of the view.
-        let values = ["INLET(C)", "15.5", "Sampled"];
-        ensure!(kind != "nodeconfigs" || values.iter().all(|value| screen.contains(value)), "{screen}");
-        ensure!(!screen.contains("<none>"), "a column without values:\n{screen}");
+        // k9s adds values of nodes after the columns of the view.
+        if kind == "nodeconfigs" {
+            words.extend(["INLET(C)", "15.5", "Sampled"]);
+        }
+        let is_complete = |text: &str| words.iter().all(|word| text.contains(word)) && !text.contains("<none>");
+        terminal.until(&format!("{words:?}, and no column without values"), is_complete).await?;
     }
     explain(&mut terminal).await?;
     abort(testbed, &mut terminal).await?;
@@ -136,8 +136,12 @@ async fn in_k9s(testbed: &Testbed) -> Result<()> {
 
 /// The key x explains the selected action.
 async fn explain(terminal: &mut PtySession) -> Result<()> {
-    terminal.press(":workloadactions\r").await?;
-    terminal.shows(&["workloadactions(", "<x>", "<p>", "<t>", "<shift-k>"]).await?;
+    // From another view: the action is selected once its row is there.
+    for (kind, word) in [("closedloops", "Running"), ("workloadactions", "Succeeded")] {
+        terminal.press(&format!(":{kind}\r")).await?;
+        terminal.shows(&[&format!("{kind}("), word]).await?;
+    }
+    terminal.shows(&["<x>", "<p>", "<t>", "<shift-k>"]).await?;
     terminal.press("x").await?;
     terminal.shows(&["WorkloadAction", "Nothing to do."]).await?;
     terminal.press("q").await?;

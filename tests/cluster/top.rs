@@ -256,7 +256,7 @@ fn two_hundred_objects_at_rest_cost_one_percent_of_a_processor() {
             testbed.create::<NodeConfig>(config).await?;
         }
         let access = Access::administrator(testbed).await?;
-        let mut top = access.top(testbed, &[], &[], WIDE)?;
+        let mut top = access.top(testbed, &["wa,loop,swp,ncfg"], &[], WIDE)?;
         top.shows(&["200 objects", "Suspended"]).await?;
         top.press("/unseen\r").await?;
         top.shows(&["0 objects"]).await?;

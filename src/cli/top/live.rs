@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossterm::event::{Event, EventStream};
+use crossterm::execute;
+use crossterm::terminal::{Clear, ClearType};
 use futures::StreamExt;
 use jiff::Timestamp;
 use kube::Client;
@@ -50,7 +52,7 @@ pub async fn show(mut model: TopModel, watcher: Client, client: Client) -> Resul
         TopWork { client, sender: sender.clone(), tasks: JoinSet::new(), watches: TopWatches::new(watcher, sender) };
     work.watches.start(&model.scope, model.epoch, &model.kinds);
     let _guard = TerminalGuard::enter(Arc::clone(&panicked)).map_err(Error::Terminal)?;
-    let mut terminal = Terminal::new(CrosstermBackend::new(BufWriter::new(stdout()))).map_err(Error::Terminal)?;
+    let mut terminal = new_terminal()?;
     let mut keys = EventStream::new();
     let mut seconds = interval(Duration::from_secs(1));
     seconds.set_missed_tick_behavior(MissedTickBehavior::Skip);
@@ -78,6 +80,11 @@ pub async fn show(mut model: TopModel, watcher: Client, client: Client) -> Resul
             _ = seconds.tick() => Some(TopEvent::Second),
         };
         let Some(event) = event else { continue };
+        if matches!(event, TopEvent::Resized(..)) {
+            // A terminal that became narrow and wide again before the next frame has lost its content.
+            execute!(stdout(), Clear(ClearType::All)).map_err(Error::Terminal)?;
+            terminal = new_terminal()?;
+        }
         let pause = if matches!(event, TopEvent::Key(_) | TopEvent::Resized(..)) { KEY_TIME } else { FRAME_TIME };
         let next = drawn + pause;
         due = Some(due.map_or(next, |due| due.min(next)));
@@ -89,7 +96,14 @@ pub async fn show(mut model: TopModel, watcher: Client, client: Client) -> Resul
     }
 }
 
-fn paint(terminal: &mut Terminal<CrosstermBackend<BufWriter<Stdout>>>, model: &TopModel) -> Result<(), Error> {
+/// The terminal, whose next frame is drawn in full.
+type TopTerminal = Terminal<CrosstermBackend<BufWriter<Stdout>>>;
+
+fn new_terminal() -> Result<TopTerminal, Error> {
+    Terminal::new(CrosstermBackend::new(BufWriter::new(stdout()))).map_err(Error::Terminal)
+}
+
+fn paint(terminal: &mut TopTerminal, model: &TopModel) -> Result<(), Error> {
     terminal.draw(|frame| draw(frame, model, Timestamp::now())).map(drop).map_err(Error::Terminal)
 }
 

@@ -1,4 +1,5 @@
-//! The series of loops, nodes, pools, actions, and objects. They are built for each scrape, so that deleted objects have no series.
+//! The series of loops, nodes, pools, actions, and objects. They are built for each scrape, so that deleted objects
+//! have no series.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;

@@ -122,6 +122,4 @@ fn resident_memory() -> Option<i64> {
 }
 
 #[cfg(test)]
-mod documented;
-#[cfg(test)]
 mod tests;

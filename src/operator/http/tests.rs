@@ -1,5 +1,7 @@
 //! Tests of the routes over a real socket, with requests like those of a kubelet or Prometheus.
 
+mod documented;
+
 use std::time::Duration;
 
 use jiff::SignedDuration;
@@ -107,7 +109,7 @@ async fn a_request_whose_head_does_not_end_is_given_up() {
 }
 
 /// Figures with at least one series of each metric, at [`NOW`].
-pub(super) fn figures_of_all() -> ScrapedFigures {
+fn figures_of_all() -> ScrapedFigures {
     let of_loop = LoopFigures {
         key: Key::new("shop", "web"),
         ready: true,
@@ -150,9 +152,9 @@ pub(super) fn figures_of_all() -> ScrapedFigures {
     }
 }
 
-pub(super) const NOW: i64 = 1_000;
+const NOW: i64 = 1_000;
 
-pub(super) fn seconds(at: i64) -> Timestamp {
+fn seconds(at: i64) -> Timestamp {
     Timestamp::from_second(at).unwrap()
 }
 
