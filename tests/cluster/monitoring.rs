@@ -249,25 +249,25 @@ async fn no_panel_is_empty(server: &PrometheusApi) -> Result<()> {
     Ok(())
 }
 
-/// Waits until Prometheus has evaluated each alert. None that says that the operator is down may be pending.
+/// Waits until Prometheus has evaluated each alert. GanglionDown is pending until the evaluation after the first scrape.
 async fn alerts_are_evaluated(server: &PrometheusApi) -> Result<()> {
     let begun = tokio::time::Instant::now();
     loop {
         let groups = server.get("rules", &[("type", "alert")]).await?;
         let groups = groups["groups"].as_array().context("no groups")?;
-        let rules: Vec<&Value> =
-            groups.iter().flat_map(|group| group["rules"].as_array().into_iter().flatten()).collect();
+        let rules = groups.iter().flat_map(|group| group["rules"].as_array().into_iter().flatten());
+        let rules: Vec<&Value> = rules.collect();
         ensure!(rules.len() > 20, "{} alerts", rules.len());
-        let waiting = rules.iter().find(|rule| rule["health"] != "ok");
-        match waiting {
-            None => {
-                let down = rules.iter().find(|rule| rule["name"] == "GanglionDown").context("no such alert")?;
-                ensure!(down["state"] == "inactive", "{down}");
-                return Ok(());
-            }
-            Some(rule) => ensure!(rule["health"] == "unknown" && begun.elapsed() < TIMEOUT, "{rule}"),
+        let failed = rules.iter().find(|rule| rule["health"] == "err");
+        ensure!(failed.is_none(), "{failed:?}");
+        let is_open =
+            |rule: &Value| rule["health"] != "ok" || (rule["name"] == "GanglionDown" && rule["state"] != "inactive");
+        let open: Vec<&Value> = rules.into_iter().filter(|rule| is_open(rule)).collect();
+        if open.is_empty() {
+            return Ok(());
         }
-        tokio::time::sleep(Duration::from_secs(1)).await;
+        ensure!(begun.elapsed() < TIMEOUT, "{open:?}");
+        tokio::time::sleep(Duration::from_millis(500)).await;
     }
 }
 
