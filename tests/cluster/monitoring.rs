@@ -249,7 +249,8 @@ async fn no_panel_is_empty(server: &PrometheusApi) -> Result<()> {
     Ok(())
 }
 
-/// Waits until Prometheus has evaluated each alert. GanglionDown is pending until the evaluation after the first scrape.
+/// Waits until Prometheus has evaluated each alert. GanglionDown is pending until the evaluation after the first
+/// scrape.
 async fn alerts_are_evaluated(server: &PrometheusApi) -> Result<()> {
     let begun = tokio::time::Instant::now();
     loop {

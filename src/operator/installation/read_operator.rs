@@ -100,7 +100,8 @@ pub async fn operator(client: &Client, options: &InstallationOptions) -> (Operat
     )
 }
 
-/// Names what the user may not create, of the kinds in kustomize/base that an administrator of a namespace cannot create.
+/// Names what the user may not create, of the kinds in kustomize/base that an administrator of a namespace cannot
+/// create.
 async fn not_permitted(client: &Client) -> ReadResult<Vec<String>> {
     let rights =
         INSTALLED.map(|(group, resource)| UserRight { verb: "create", group, resource, namespace: None, name: None });
