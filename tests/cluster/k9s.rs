@@ -8,13 +8,14 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use testkit::action::move_pod;
 use testkit::operator::program;
+use testkit::plane::Plane;
 use testkit::plane::cluster::kubectl;
-use testkit::root;
 use testkit::servers::prometheus::peer;
 use testkit::terminal::PtySession;
 use testkit::testbed::loops::{self, SCALES, make, push};
 use testkit::testbed::nodes::Size;
-use testkit::testbed::{Testbed, pools, story};
+use testkit::testbed::{Road, Testbed, pools, story_on};
+use testkit::{block_on, root};
 
 use crate::node_configs::{fake, put, ready, template};
 use crate::scenes::Scene;
@@ -97,16 +98,16 @@ async fn objects(testbed: &Testbed) -> Result<()> {
 
 #[test]
 fn k9s_shows_the_columns_and_runs_the_commands() {
-    story("k9s", async |testbed| {
+    // The policy is of the whole cluster, and the operators of other stories would write its status, too.
+    let plane = block_on(Plane::own("k9s", 2)).expect("a plane of its own");
+    story_on(&plane.0, Road::Direct, "k9s", async |testbed| {
         objects(testbed).await?;
         let policy = json!({
             "apiVersion": "ganglion.dev/v1alpha1", "kind": "PlacementPolicy", "metadata": {"name": testbed.ns},
             "spec": {"agents": [{"name": "pack", "pigeon": {"objective": "Consolidate"}}]},
         });
         testbed.kubectl(&["apply", "-f", "-"], Some(&policy.to_string())).await?;
-        let seen = in_k9s(testbed).await;
-        testbed.kubectl(&["delete", "plpol", &testbed.ns], None).await?;
-        seen
+        in_k9s(testbed).await
     });
 }
 

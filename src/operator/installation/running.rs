@@ -109,7 +109,7 @@ fn add_deployment(facts: &InstallationFacts, report: &mut CheckReport) {
     let (cause, advice) = match facts.operator.pods.as_ref().map(|pods| obstacle(deployment, pods)) {
         Ok(Some(found)) => (format!(": {}", found.words), found.advice),
         Ok(None) => (String::new(), look(namespace, name)),
-        Err(NotRead::Forbidden(refused)) | Err(NotRead::Failed(refused)) => {
+        Err(NotRead::Forbidden(refused) | NotRead::Failed(refused)) => {
             (format!("; its pods were not read: {refused}"), look(namespace, name))
         }
     };
