@@ -47,7 +47,7 @@ async fn until_stages(jaeger: &Jaeger, stages: &[&str]) -> Result<Vec<Vec<Stored
     loop {
         let traces = jaeger.traces("ganglion").await?;
         let has = |stage: &&str| traces.iter().flatten().any(|span| span.name == *stage);
-        if stages.iter().all(|stage| has(stage)) {
+        if stages.iter().all(has) {
             return Ok(traces);
         }
         if Instant::now() > deadline {

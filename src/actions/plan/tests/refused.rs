@@ -217,7 +217,7 @@ fn an_action_is_deleted_without_a_receipt_where_receipts_are_not_served(
     let Effect::Admit { status, .. } = stage.effect("go") else { panic!("it does not begin") };
     stage.world.unavailable::<ReceiptFact>();
     action.status = Some(*status);
-    action.metadata.deletion_timestamp = is_deleted.then(|| Time(stage.now));
+    action.metadata.deletion_timestamp = is_deleted.then_some(Time(stage.now));
     stage.put_action(action);
     assert_eq!(matches!(stage.next("go"), NextStep::Do(Effect::WriteReceipt(_))), is_written);
 }

@@ -53,7 +53,9 @@ fn a_variable_without_which_nobody_receives_spans_is_an_error(
     #[case] value: &str,
     #[case] words: &str,
 ) {
-    let error = read(&[(variable, value), ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c")]).err().expect("an error");
+    let Err(error) = read(&[(variable, value), ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c")]) else {
+        panic!("no error")
+    };
     let text = error.to_string();
     assert!(text.starts_with(&format!("environment variable {variable}: ")) && text.contains(words), "{text}");
     assert!(!text.contains("hush"), "it may be a password: {text}");
