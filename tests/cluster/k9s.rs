@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use testkit::action::move_pod;
 use testkit::operator::program;
-use testkit::plane::Plane;
 use testkit::plane::cluster::kubectl;
+use testkit::plane::{NODES, Plane};
 use testkit::servers::prometheus::peer;
 use testkit::terminal::PtySession;
 use testkit::testbed::loops::{self, SCALES, make, push};
@@ -99,7 +99,7 @@ async fn objects(testbed: &Testbed) -> Result<()> {
 #[test]
 fn k9s_shows_the_columns_and_runs_the_commands() {
     // The policy is of the whole cluster, and the operators of other stories would write its status, too.
-    let plane = block_on(Plane::own("k9s", 2)).expect("a plane of its own");
+    let plane = block_on(Plane::own("k9s", NODES)).expect("a plane of its own");
     story_on(&plane.0, Road::Direct, "k9s", async |testbed| {
         objects(testbed).await?;
         let policy = json!({
