@@ -2,36 +2,15 @@
 
 use std::time::Duration;
 
-use jiff::Timestamp;
-use kube::Client;
 use tokio::time::timeout;
-use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::events;
-use crate::metrics::Metrics;
-use crate::store::Store;
-use crate::writer::Writer;
 use ganglion_core::facts::PodFact;
-use ganglion_core::world::World;
 
 type Work = BackgroundWork<PodFact, &'static str, i32>;
 
 fn context() -> Context {
-    let metrics = Metrics::new();
-    let (service, _) = tower_test::mock::pair::<http::Request<_>, http::Response<kube::client::Body>>();
-    let client = Client::new(service, "n");
-    let writer = Writer::new(client, Duration::from_secs(1), CancellationToken::new(), metrics.clone());
-    let (events, _) = events::line(&metrics);
-    let ctx = Context {
-        store: Store::new(World::default()),
-        writer,
-        events,
-        metrics,
-        clock: || Timestamp::UNIX_EPOCH,
-        term: "term".into(),
-        stop: CancellationToken::new(),
-    };
+    let ctx = Context::without_server();
     ctx.store.queue::<PodFact>().open();
     ctx
 }

@@ -2,17 +2,10 @@
 
 use std::sync::Mutex as StdMutex;
 
-use kube::Client;
-use tokio_util::sync::CancellationToken;
-
 use super::*;
-use crate::events;
-use crate::metrics::Metrics;
-use crate::store::Store;
-use crate::writer::Writer;
 use ganglion_core::facts::{Identity, PodFact, PolicyBindingFact, PolicyFact};
 use ganglion_core::policies::{ExpectedPolicy, Guards};
-use ganglion_core::world::{Origin, World};
+use ganglion_core::world::Origin;
 
 /// A controller of pods that counts its rounds in the memory, and logs its steps.
 struct Counting {
@@ -26,20 +19,7 @@ struct Counting {
 
 impl Counting {
     fn new(act: fn(u32) -> Result<(), Error>, report: fn(u32) -> Result<Next, Error>) -> Arc<Self> {
-        let metrics = Metrics::new();
-        let (service, _) = tower_test::mock::pair::<http::Request<_>, http::Response<kube::client::Body>>();
-        let client = Client::new(service, "n");
-        let writer = Writer::new(client, Duration::from_secs(1), CancellationToken::new(), metrics.clone());
-        let (events, _) = events::line(&metrics);
-        let ctx = Context {
-            store: Store::new(World::default()),
-            writer,
-            events,
-            metrics,
-            clock: || Timestamp::UNIX_EPOCH,
-            term: "term".into(),
-            stop: CancellationToken::new(),
-        };
+        let ctx = Context::without_server();
         Arc::new(Self { ctx, memories: Memories::default(), steps: StdMutex::default(), act, report })
     }
 

@@ -4,19 +4,12 @@ use std::sync::Mutex;
 
 use ganglion_api::monitoring::Monitoring;
 use ganglion_core::definitions::DroppedField;
-use ganglion_core::world::World;
 use http::{Request, Response};
 use http_body_util::BodyExt;
-use kube::Client;
 use kube::client::Body;
-use tokio_util::sync::CancellationToken;
 use tower_test::mock;
 
 use super::*;
-use crate::events;
-use crate::metrics::Metrics;
-use crate::store::Store;
-use crate::writer::Writer;
 
 const WRITER: StatusWriter = StatusWriter {
     manager: "m",
@@ -29,7 +22,6 @@ const WRITER: StatusWriter = StatusWriter {
 /// A context whose API server stores only `conditions` of a status, as the CRD of Monitorings does with one that has an
 /// `observedGeneration`, too. Returns what was sent to it.
 fn context() -> (Context, Arc<Mutex<Vec<Value>>>) {
-    let metrics = Metrics::new();
     let (service, mut server) = mock::pair::<Request<Body>, Response<Body>>();
     let sent = Arc::new(Mutex::new(Vec::new()));
     let heard = Arc::clone(&sent);
@@ -45,19 +37,7 @@ fn context() -> (Context, Arc<Mutex<Vec<Value>>>) {
             answer.send_response(Response::new(Body::from(stored.to_string().into_bytes())));
         }
     });
-    let client = Client::new(service, "n");
-    let writer = Writer::new(client, std::time::Duration::from_secs(5), CancellationToken::new(), metrics.clone());
-    let (events, _) = events::line(&metrics);
-    let ctx = Context {
-        store: Store::new(World::default()),
-        writer,
-        events,
-        metrics,
-        clock: || jiff::Timestamp::UNIX_EPOCH,
-        term: "term".into(),
-        stop: CancellationToken::new(),
-    };
-    (ctx, sent)
+    (Context::of_server(service), sent)
 }
 
 fn monitoring() -> Monitoring {
