@@ -43,9 +43,9 @@ pub const COUNTERS_LIMIT: usize = 32;
     derive = "PartialEq",
     doc = "The second stage of a ClosedLoop: it selects one alarm to serve and records why the others were rejected. Created by the operator.",
     printcolumn(name = "Message", type_ = "string", json_path = ".status.message"),
-    printcolumn(name = "Decision", type_ = "integer", json_path = ".status.seq"),
+    printcolumn(name = "Number", type_ = "integer", json_path = ".status.seq"),
     printcolumn(name = "Sample", type_ = "integer", json_path = ".status.tag.sequence"),
-    printcolumn(name = "Tag", type_ = "string", json_path = ".status.tag.time"),
+    printcolumn(name = "Measured", type_ = "string", json_path = ".status.tag.time"),
     printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].status"),
     printcolumn(name = "Reason", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].reason"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")

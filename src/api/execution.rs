@@ -37,7 +37,7 @@ pub const LAST_CHANGES_LIMIT: usize = 8;
     printcolumn(name = "State", type_ = "string", json_path = ".status.state"),
     printcolumn(name = "Decision", type_ = "integer", json_path = ".status.seq"),
     printcolumn(name = "Sample", type_ = "integer", json_path = ".status.tag.sequence"),
-    printcolumn(name = "Tag", type_ = "string", json_path = ".status.tag.time"),
+    printcolumn(name = "Measured", type_ = "string", json_path = ".status.tag.time"),
     printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].status"),
     printcolumn(name = "Reason", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].reason"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")

@@ -31,7 +31,7 @@ pub use alarm_state::AlarmState;
     doc = "The first stage of a ClosedLoop: it evaluates samples and raises alarms. Created by the operator; senders write spec.sample.",
     printcolumn(name = "Message", type_ = "string", json_path = ".status.message"),
     printcolumn(name = "Sample", type_ = "integer", json_path = ".status.tag.sequence"),
-    printcolumn(name = "Tag", type_ = "string", json_path = ".status.tag.time"),
+    printcolumn(name = "Measured", type_ = "string", json_path = ".status.tag.time"),
     printcolumn(name = "Data", type_ = "string", json_path = ".status.conditions[?(@.type=='DataAvailable')].status"),
     printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].status"),
     printcolumn(name = "Reason", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].reason"),

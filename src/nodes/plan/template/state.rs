@@ -102,7 +102,7 @@ fn of_configs(plan: &TemplatePlan, tally: &Tally) -> Health<NodeReason> {
         let message = format!("{} of {nodes} NodeConfigs are not observed yet", tally.unobserved);
         return Health::working(NodeReason::Waiting, message);
     }
-    Health::Good(NodeReason::Applied, format!("{nodes} NodeConfigs are Ready"))
+    Health::Good(NodeReason::Applied, format!("{nodes} of {nodes} NodeConfigs are Ready"))
 }
 
 /// Whether the NodeConfigs of a template have their values.
@@ -127,7 +127,7 @@ pub fn data(plan: &TemplatePlan, tally: &Tally) -> NodeDataState {
         let message = format!("{} of {nodes} NodeConfigs are suspended", tally.suspended);
         return ("Unknown", NodeReason::Suspended, message);
     }
-    ("True", NodeReason::Sampled, format!("{nodes} NodeConfigs have all their values"))
+    ("True", NodeReason::Sampled, format!("{nodes} of {nodes} NodeConfigs have all their values"))
 }
 
 /// Status of a template.
