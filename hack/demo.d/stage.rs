@@ -98,6 +98,9 @@ impl Stage {
         if let Some(port) = self.extender {
             operator.add_options(&["--extender-bind", &format!("127.0.0.1:{port}")]);
         }
+        if let Ok(url) = std::env::var(TRACES) {
+            operator.set_variables(&[(TRACES, &url)]);
+        }
         if self.keep {
             operator.keep();
         }
@@ -203,7 +206,15 @@ impl Stage {
         for hint in hints {
             screen.say(&format!("  {}", hint.replace("-n NS", &format!("-n {namespace}"))));
         }
-        screen.say(&format!("  k9s -n {namespace}"));
+        screen.say(&format!("  k9s -n {namespace}   # columns and keys: config/k9s"));
+        screen.say("  source <(cargo run --quiet -- completion bash)   # then: ganglion top <Tab>");
+        if let Some(operator) = &self.operator {
+            screen.say(&format!(
+                "  curl -s http://{}/metrics   # board and alerts: config/monitoring",
+                operator.address()
+            ));
+        }
+        screen.say(&format!("\nTraces: with a collector, {TRACES}=http://127.0.0.1:4318 hack/demo loops"));
         screen.say("\nIf kubectl is not installed: hack/controlplane kubectl --name demo …");
         if let Some(operator) = &self.operator {
             screen.say(&format!("The operator's log: {}", operator.log().display()));
@@ -211,6 +222,9 @@ impl Stage {
         screen.say("To stop everything: hack/demo down");
     }
 }
+
+/// Variable with the URL of a collector of traces; the operator gets it from the environment of the demo.
+const TRACES: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
 
 /// State directory of a demo that is kept; `hack/demo down` looks for the operator's pid file there.
 fn state_dir() -> PathBuf {
