@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use serde_json::{Value, json};
 use thiserror::Error;
 
 use super::cluster::{self, ClusterOptions};
@@ -12,12 +13,17 @@ use crate::operator;
 use crate::operator::plan::PlanBasis;
 use crate::operator::settings::{self, Settings};
 use ganglion_actions_plan::preview::ActionPreview;
+use ganglion_core::words::cut;
+
+/// Maximum length of the start of a generated name, which the API server completes.
+const MAX_PREFIX: usize = 240;
 
 /// Options of `plan`.
 #[derive(Args, Debug, Clone)]
 pub struct PlanArgs {
     /// File with WorkloadActions, YAML or JSON; - for standard input. May be repeated. Other kinds in it are ignored.
-    /// Each action is planned as if it were the only one and the operator's limits allowed it.
+    /// An action that exists, such as one from `kubectl get -o yaml`, is planned as a new one with the same spec. Each
+    /// action is planned as if it were the only one and the operator's limits allowed it.
     #[arg(short, long = "filename", value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
     /// Namespace of actions without a namespace. Default: the namespace of the context.
@@ -53,6 +59,7 @@ pub enum Error {
 /// Writes the plan of each action to standard output.
 pub async fn plan(plan: PlanArgs) -> Result<(), Error> {
     let actions = manifests::all_of_kind("WorkloadAction", &plan.files)?;
+    let actions: Vec<Value> = actions.into_iter().map(as_new).collect();
     let settings = plan.settings.as_deref().map(Settings::load).transpose()?.unwrap_or_default();
     let (client, namespace) = cluster::open(plan.cluster, plan.namespace).await?;
     let previews = operator::plan::plan(&client, &namespace, &settings, &actions, PlanBasis::default()).await?;
@@ -60,4 +67,32 @@ pub async fn plan(plan: PlanArgs) -> Result<(), Error> {
     print!("{}", plan.output.of(&previews, text)?);
     let not = previews.iter().filter(|preview| !preview.starts()).count();
     if not == 0 { Ok(()) } else { Err(Error::NotStarting { not, all: previews.len() }) }
+}
+
+/// Returns an action that was read from the cluster as a new one with the same spec. Other manifests stay as they are:
+/// they are planned with their names.
+fn as_new(mut action: Value) -> Value {
+    let metadata = &action["metadata"];
+    if let (Some(_), Some(name)) = (metadata.get("uid"), metadata["name"].as_str()) {
+        let name = cut(name, MAX_PREFIX);
+        action["metadata"] = json!({"generateName": format!("{name}-"), "namespace": metadata["namespace"]});
+    }
+    action
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_action_of_the_cluster_is_planned_as_a_new_one() {
+        let spec = json!({"move": {}});
+        let stored =
+            json!({"metadata": {"name": "go", "namespace": "shop", "uid": "u", "resourceVersion": "1"}, "spec": spec});
+        let new = json!({"metadata": {"generateName": "go-", "namespace": "shop"}, "spec": spec});
+        assert_eq!(as_new(stored), new);
+        let manifest = json!({"metadata": {"name": "go"}, "spec": spec});
+        assert_eq!(as_new(manifest.clone()), manifest);
+        assert_eq!(as_new(json!({"metadata": "go"})), json!({"metadata": "go"}));
+    }
 }

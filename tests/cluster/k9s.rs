@@ -4,6 +4,8 @@ use std::fs;
 use std::os::unix::fs::symlink;
 
 use anyhow::{Context, Result, ensure};
+use ganglion_api::decision::Decision;
+use ganglion_api::execution::{Execution, ExecutionState};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use testkit::action::move_pod;
@@ -12,7 +14,7 @@ use testkit::plane::cluster::kubectl;
 use testkit::plane::{NODES, Plane};
 use testkit::servers::prometheus::peer;
 use testkit::terminal::PtySession;
-use testkit::testbed::loops::{self, SCALES, make, push};
+use testkit::testbed::loops::{self, SCALES, make, push, until};
 use testkit::testbed::nodes::Size;
 use testkit::testbed::{Road, Testbed, pools, story_on};
 use testkit::{block_on, root};
@@ -128,25 +130,67 @@ async fn in_k9s(testbed: &Testbed) -> Result<()> {
         let is_complete = |text: &str| words.iter().all(|word| text.contains(word)) && !text.contains("<none>");
         terminal.until(&format!("{words:?}, and no column without values"), is_complete).await?;
     }
-    explain(&mut terminal).await?;
+    read(testbed, &mut terminal).await?;
     abort(testbed, &mut terminal).await?;
+    plan_drain(testbed, &mut terminal).await?;
+    approve(testbed, &mut terminal).await?;
     let complaints = home.complaints()?;
     ensure!(complaints.is_empty(), "k9s complains: {complaints:?}");
     Ok(())
 }
 
-/// The key x explains the selected action.
-async fn explain(terminal: &mut PtySession) -> Result<()> {
-    // From another view: the action is selected once its row is there.
-    for (kind, word) in [("closedloops", "Running"), ("workloadactions", "Succeeded")] {
-        terminal.press(&format!(":{kind}\r")).await?;
-        terminal.shows(&[&format!("{kind}("), word]).await?;
-    }
+/// Opens the view of this kind. Its only object is selected once its row, with this word, is there.
+async fn open(terminal: &mut PtySession, kind: &str, word: &str) -> Result<()> {
+    terminal.press(&format!(":{kind}\r")).await?;
+    terminal.shows(&[&format!("{kind}("), word]).await
+}
+
+/// The keys x, t and p explain the selected action, show its timeline, and plan it again.
+async fn read(testbed: &Testbed, terminal: &mut PtySession) -> Result<()> {
+    // From another view: the row of the action may be there already.
+    open(terminal, "closedloops", "Running").await?;
+    open(terminal, "workloadactions", "Succeeded").await?;
     terminal.shows(&["<x>", "<p>", "<t>", "<shift-k>"]).await?;
-    terminal.press("x").await?;
-    terminal.shows(&["WorkloadAction", "Nothing to do."]).await?;
+    let title = format!("WorkloadAction {}/go", testbed.ns);
+    // The pod that the action moved is gone.
+    let planned = "PodNotFound: no pod";
+    for (key, words) in [
+        ("x", ["WorkloadAction", "Nothing to do."]),
+        ("t", [&title, "ended: Succeeded"]),
+        ("p", ["would not start", planned]),
+    ] {
+        terminal.press(key).await?;
+        terminal.shows(&words).await?;
+        terminal.press("q").await?;
+        terminal.shows(&["workloadactions("]).await?;
+    }
+    Ok(())
+}
+
+/// The key p plans a drain of the selected node.
+async fn plan_drain(testbed: &Testbed, terminal: &mut PtySession) -> Result<()> {
+    open(terminal, "nodes", &testbed.ns).await?;
+    terminal.press("p").await?;
+    terminal.shows(&["would be cordoned. Nothing was changed."]).await?;
     terminal.press("q").await?;
-    terminal.shows(&["workloadactions("]).await
+    terminal.shows(&["nodes("]).await
+}
+
+/// Shift-Y shows the proposal of the selected loop, and approves it after a yes.
+async fn approve(testbed: &Testbed, terminal: &mut PtySession) -> Result<()> {
+    testbed.patch_loop("web", json!({"spec": {"mode": "Approve"}})).await?;
+    push(testbed, "web", json!({"cpu": "2", "memory": "60"})).await?;
+    let proposed = |one: Decision| one.status?.chosen?.digest;
+    let digest = until::<Decision, _>(testbed, "web", "the proposal", proposed).await?;
+    open(terminal, "closedloops", "AwaitsApproval").await?;
+    terminal.press("Y").await?;
+    terminal.shows(&["proposes: ", &digest, "Approve it? [y/N]"]).await?;
+    terminal.press("y\r").await?;
+    terminal.shows(&["approved decision 1 of loop", "Press Enter to return."]).await?;
+    terminal.press("\r").await?;
+    terminal.shows(&["closedloops("]).await?;
+    let done = |one: Execution| (one.status?.state? == ExecutionState::Done).then_some(());
+    until::<Execution, _>(testbed, "web", "what was approved in k9s", done).await
 }
 
 /// Shift-K asks, then sets `spec.abort`.
@@ -156,6 +200,7 @@ async fn abort(testbed: &Testbed, terminal: &mut PtySession) -> Result<()> {
     // The buttons are Cancel and OK.
     terminal.press("\t").await?;
     terminal.press("\r").await?;
+    terminal.until("no dialog", |text| !text.contains("Confirm Abort") && text.contains("workloadactions(")).await?;
     testbed
         .eye
         .until("the abort that k9s asked for", |seen| {
