@@ -15,7 +15,8 @@ pub struct ClosedLoopStatus {
     /// Generation of the spec that this status describes; -1 before any controller has observed the object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// Ready: always present; True if the spec is accepted and the loop works on it, also before the first sample.
+    /// Ready: always present; True if the spec is accepted and the loop works on it, also before the first sample, and
+    /// while a decision waits for approval.
     /// Reconciling: children are being created, the target is being checked, or a temporary problem exists. Stalled:
     /// the spec cannot work. DataAvailable: whether every metric has a value; Unknown before the first one.
     /// LastActionSucceeded: how the last action ended; not present before the first one. Proposed: a decision waits for

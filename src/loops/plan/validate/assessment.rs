@@ -330,9 +330,11 @@ fn health(case: &AssessmentInput, assessment: &Assessment, hops: ChildStatuses) 
     }
     match conditions::find(&monitoring.conditions, "Ready") {
         None => Health::working(LoopReason::Starting, "the loop's children are being created".into()),
-        Some(ready) if ready.status == "True" => {
-            Health::Good(LoopReason::Running, "watches, decides and acts".to_owned())
-        }
+        // The table of `kubectl get` shows this reason, and so that somebody has to do something.
+        Some(ready) if ready.status == "True" => match proposal_message(case, hops) {
+            Some(message) => Health::Good(LoopReason::AwaitsApproval, message),
+            None => Health::Good(LoopReason::Running, "watches, decides and acts".to_owned()),
+        },
         Some(ready) => Health::Retrying(LoopReason::of(&ready.reason), ready.message.clone()),
     }
 }
@@ -364,11 +366,15 @@ fn last_action(case: &AssessmentInput, hops: ChildStatuses, stamp: Stamp) -> Opt
 
 /// Returns the condition of a loop whose decision waits for approval.
 fn proposed(case: &AssessmentInput, hops: ChildStatuses, stamp: Stamp) -> Option<Condition> {
+    let (old, reason) = (&case.status.conditions, LoopReason::AwaitsApproval);
+    Some(conditions::condition(old, "Proposed", "True", reason.as_str(), &proposal_message(case, hops)?, stamp))
+}
+
+/// Describes the decision that waits for approval, and how to approve it.
+fn proposal_message(case: &AssessmentInput, hops: ChildStatuses) -> Option<String> {
     let Proposal { seq, digest, words } =
         proposal::open(hops.decision?, hops.execution, &case.spec.target, case.approval)?;
-    let message = format!("decision {seq}: {words}; to approve it: ganglion approve {} {digest}", case.name);
-    let (old, reason) = (&case.status.conditions, LoopReason::AwaitsApproval);
-    Some(conditions::condition(old, "Proposed", "True", reason.as_str(), &message, stamp))
+    Some(format!("decision {seq}: {words}; to approve it: ganglion approve {} {digest}", case.name))
 }
 
 /// Returns the condition of a loop whose changes somebody else has undone within the last hour.

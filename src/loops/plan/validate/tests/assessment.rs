@@ -338,16 +338,28 @@ fn a_proposal_has_a_condition_until_it_is_approved() {
     }}))
     .unwrap();
     let digest = proposal::digest_of(decision.chosen.as_ref().unwrap(), &spec.target);
-    let hops = ChildStatuses { decision: Some(&decision), ..ChildStatuses::default() };
+    let (monitoring, idle) = (watched("True", "AllKnown", ""), ExecutionStatus::default());
+    let hops = ChildStatuses {
+        monitoring: Some(&monitoring),
+        decision: Some(&decision),
+        execution: Some(&idle),
+        preflight: Some(&Preflight::Passed),
+        ..ChildStatuses::default()
+    };
     let (_, found) = judged(&spec, &[], hops);
     assert!(words(&found).contains(&("Proposed", "True", "AwaitsApproval")), "{found:?}");
+    assert_eq!(
+        words(&found)[0],
+        ("Ready", "True", "AwaitsApproval"),
+        "the table shows that somebody has to approve it"
+    );
     let expected = format!(
         "decision 4: scale by 1, at most 5 of Deployment/web, against Low cpu; to approve it: ganglion approve web {digest}"
     );
-    assert_eq!(message(&found, "Proposed"), expected);
+    assert_eq!((message(&found, "Proposed"), message(&found, "Ready")), (&*expected, &*expected));
     let begun = ExecutionStatus { seq: Some(4), ..ExecutionStatus::default() };
     let (_, found) = judged(&spec, &[], ChildStatuses { execution: Some(&begun), ..hops });
-    assert_eq!(message(&found, "Proposed"), "");
+    assert_eq!((message(&found, "Proposed"), words(&found)[0]), ("", ("Ready", "True", "Running")));
 }
 
 #[test]
