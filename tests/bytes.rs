@@ -404,7 +404,8 @@ fn windows() {
     let now: Timestamp = "2026-11-21T10:00:05Z".parse().unwrap();
     feed_texts(&["0 8 * * MON-FRI", "*/5 0-23/2 L 2 *", "0 0 29 2 *", "0 0 31 2,4,6,9,11 *", "0 0 * * 5#3"], |cron| {
         for (zone, duration) in [("Europe/Berlin", "10h"), (cron, cron)] {
-            let window = Window { cron: cron.to_owned(), time_zone: Some(zone.to_owned()), duration: duration.into() };
+            let (cron, time_zone, duration) = (Some(cron.to_owned()), Some(zone.to_owned()), Some(duration.into()));
+            let window = Window { cron, time_zone, duration, ..Window::default() };
             if let Ok(calendar) = Calendar::parse("windows[0]", &window) {
                 let phase = calendar.phase(now);
                 prop_assert!(phase.begin <= now && now < phase.end, "{phase:?}");

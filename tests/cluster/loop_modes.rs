@@ -253,7 +253,7 @@ fn limits_hold_and_say_until_when() {
 #[test]
 fn an_action_is_done_at_its_times_only() {
     loop_story("modes-during", async |testbed| {
-        let seldom = json!([{"cron": "0 0 29 2 *", "duration": "1m"}]);
+        let seldom = json!([{"start": "0 0 29 2 *", "until": "0 1 * * *"}]);
         let mut spec = up();
         spec["actions"][0]["during"] = json!([{"cron": "* * * * *", "duration": "2m", "timeZone": "Europe/Berlin"}]);
         scene(testbed, spec.clone()).await?;
@@ -262,7 +262,7 @@ fn an_action_is_done_at_its_times_only() {
         spec["actions"][0]["during"] = seldom;
         testbed.patch_loop("web", json!({"spec": {"actions": spec["actions"]}})).await?;
         until::<Decision, _>(testbed, "web", "the new window", |one| {
-            (one.spec.actions.first()?.during.as_ref()?.first()?.cron == "0 0 29 2 *").then_some(())
+            (one.spec.actions.first()?.during.as_ref()?.first()?.start.as_deref() == Some("0 0 29 2 *")).then_some(())
         })
         .await?;
         says(testbed, "3", "Hold cpu: outside its window; opens 20").await?;

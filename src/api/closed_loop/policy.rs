@@ -120,20 +120,35 @@ pub struct Limit {
     pub budget: Option<Budget>,
 }
 
-/// A recurring time window.
-#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+/// A recurring time window: from `start` to `until`, or for `duration` from `cron`.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("has(self.cron) == has(self.duration) && has(self.start) == has(self.until) && has(self.cron) != has(self.start)").message("set either start and until, or cron and duration"),
+)]
 pub struct Window {
     /// Start of the window as five cron fields: minute, hour, day of month, month, day of week. `0 8 * * MON-FRI` means
     /// eight o'clock on working days. A window that does not open within five years is rejected.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 9, max = 100))]
-    pub cron: String,
-    /// IANA time zone of `cron`, such as `Europe/Berlin`. Default: UTC.
+    pub start: Option<String>,
+    /// End of the window as five cron fields. The window is open from each `start` to the next `until`: with
+    /// `30 6 * * MON-FRI` and `10 22 * * *`, it is closed on weekends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 9, max = 100))]
+    pub until: Option<String>,
+    /// Start of a window of fixed length, in the form of `start`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 9, max = 100))]
+    pub cron: Option<String>,
+    /// Length of a window that starts at `cron`, such as `10h`. Clock changes do not alter it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub duration: Option<DurationText>,
+    /// IANA time zone of the cron fields, such as `Europe/Berlin`. If clocks skip a time, it counts as the first moment
+    /// after the gap. Default: UTC.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 64))]
     pub time_zone: Option<String>,
-    /// Length of the window, such as `10h`.
-    pub duration: DurationText,
 }
 
 /// See [`Policy::select`].
