@@ -17,6 +17,7 @@ pub mod remove;
 mod signals;
 pub mod timeline;
 pub mod top;
+mod width;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};

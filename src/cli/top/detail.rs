@@ -4,7 +4,7 @@ use super::facts::{TopDetail, TopObject};
 use super::kinds::TopKind;
 use super::model::{TopModel, TopPane};
 use super::trend::{TopLevels, Trend, TrendBar};
-use super::width::{cut, wrap};
+use crate::cli::width::{cut, wrap};
 
 /// Maximum number of bars of a chart.
 const BARS: usize = 60;

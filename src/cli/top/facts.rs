@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::kinds::TopKind;
 use super::trend::TopLevels;
-use super::width::clean;
+use crate::cli::width::clean;
 use ganglion_api::decision::Entry;
 use ganglion_core::quantity;
 

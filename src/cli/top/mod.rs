@@ -20,7 +20,6 @@ mod tests;
 mod trend;
 mod update;
 mod watch;
-mod width;
 mod work;
 
 use std::io::{self, ErrorKind, IsTerminal, Write, stdout};

@@ -10,7 +10,7 @@ use super::kinds::TopKind;
 use super::rows::TopRow;
 use super::table::TopColumn;
 use super::trend::Trend;
-use super::width::clean;
+use crate::cli::width::clean;
 use ganglion_core::quantity;
 
 /// Maximum number of objects of a kind in the view.

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 
 use super::model::TopModel;
 use super::table::{TopColumn, natural};
-use super::width::fit;
+use crate::cli::width::fit;
 
 /// Blanks between two columns.
 const GAP: &str = "   ";

@@ -14,7 +14,7 @@ use super::model::{TopModel, TopPane, TopPrompt};
 use super::rows::{TopRow, TopTone};
 use super::table::{GAP, TREND, TopColumn, layout, natural};
 use super::trend::TrendBar;
-use super::width::{cut, fit, width, wrap};
+use crate::cli::width::{cut, fit, width, wrap};
 use ganglion_core::layout::age;
 use ganglion_core::words::counted;
 

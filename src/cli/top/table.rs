@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::rows::TopRow;
-use super::width::width;
+use crate::cli::width::width;
 use jiff::Timestamp;
 
 /// Blank columns between two columns of the table.

@@ -9,7 +9,7 @@ use super::facts::{TopId, TopObject};
 use super::keys::{INPUT, on_key};
 use super::kinds::TopKind;
 use super::model::{Explaining, TopModel, TopPane, TopPrompt, WatchState};
-use super::width::clean;
+use crate::cli::width::clean;
 
 /// News of the watch of a kind.
 #[derive(Clone, Debug, PartialEq)]

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::*;
 use crate::cli::top::screen::draw;
-use crate::cli::top::width::width;
+use crate::cli::width::width;
 
 fn buffer(model: &mut TopModel, size: (u16, u16)) -> Buffer {
     update(model, TopEvent::Resized(size.0, size.1), now());
