@@ -17,8 +17,8 @@ fn main() -> anyhow::Result<ExitCode> {
         Command::Run(run) => Ok(to_its_end(cli::run(run))??),
         Command::Push(push) => Ok(to_its_end(cli::push::push(push))??),
         Command::Explain(explain) => Ok(to_its_end(cli::explain::explain(explain))??),
-        Command::Plan(plan) => Ok(to_its_end(cli::plan::plan(plan))??),
-        Command::Check(check) => Ok(to_its_end(cli::check::check(check))??),
+        Command::Plan(plan) => return Ok(to_its_end(cli::plan::plan(plan))??),
+        Command::Check(check) => return Ok(to_its_end(cli::check::check(check))??),
         Command::Approve(approve) => Ok(to_its_end(cli::approve::approve(approve))??),
     };
     done.map(|()| ExitCode::SUCCESS)

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use thiserror::Error;
@@ -10,6 +11,9 @@ use thiserror::Error;
 use super::check_cluster::{self, CheckClusterArgs};
 use super::cluster::{self, ClusterOptions};
 use super::manifests;
+use super::output::OutputFormat;
+use super::progress::CommandProgress;
+use super::signals::{SignalsError, interrupts, nothing_changed};
 use crate::operator;
 use crate::operator::settings::{self, Settings};
 use ganglion_core::check::{CheckReport, CheckState};
@@ -57,6 +61,8 @@ pub enum Error {
     Cluster(#[from] check_cluster::Error),
     #[error(transparent)]
     App(#[from] operator::Error),
+    #[error(transparent)]
+    Signals(#[from] SignalsError),
 }
 
 fn metric_value(text: &str) -> Result<(String, String), String> {
@@ -66,7 +72,7 @@ fn metric_value(text: &str) -> Result<(String, String), String> {
 }
 
 /// Writes the report on each loop, or on the installation, to standard output.
-pub async fn check(check: CheckArgs) -> Result<(), Error> {
+pub async fn check(check: CheckArgs) -> Result<ExitCode, Error> {
     if let Some(CheckedSubject::Cluster(args)) = check.what {
         return Ok(check_cluster::check(args).await?);
     }
@@ -74,14 +80,19 @@ pub async fn check(check: CheckArgs) -> Result<(), Error> {
     let settings = check.settings.as_deref().map(Settings::load).transpose()?.unwrap_or_default();
     let (config, namespace) = cluster::configured(check.cluster, check.namespace).await?;
     let values: BTreeMap<String, String> = check.values.into_iter().collect();
-    let reports = operator::check::check(config, &namespace, &settings, &loops, &values).await?;
+    let (progress, mut interrupted) = (CommandProgress::new(OutputFormat::Text), interrupts()?);
+    let say = |text: &str| progress.set(text);
+    let work = operator::check::check(config, &namespace, &settings, &loops, &values, &say);
+    let Some(reports) = progress.follow(&mut interrupted, work).await.transpose()? else {
+        return Ok(nothing_changed());
+    };
     for report in &reports {
         print!("{}", report.text());
     }
     let count = |state| reports.iter().map(|report: &CheckReport| report.count(state)).sum::<usize>();
     let failed = count(CheckState::Failed);
     match failed {
-        0 => Ok(()),
+        0 => Ok(ExitCode::SUCCESS),
         _ => Err(Error::Failed { failed, all: failed + count(CheckState::Passed) + count(CheckState::Unsure) }),
     }
 }

@@ -1,6 +1,7 @@
 //! `ganglion check cluster`: checks an installation.
 
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 use clap::Args;
 use serde::Serialize;
@@ -8,6 +9,8 @@ use thiserror::Error;
 
 use super::cluster::{self, ClusterOptions};
 use super::output::{self, OutputFormat};
+use super::progress::CommandProgress;
+use super::signals::{SignalsError, interrupts, nothing_changed};
 use crate::operator;
 use crate::operator::installation::{self, InstallationOptions};
 use crate::operator::settings::{self, Settings};
@@ -52,6 +55,8 @@ pub enum Error {
     Settings(#[from] settings::Error),
     #[error(transparent)]
     App(#[from] operator::Error),
+    #[error(transparent)]
+    Signals(#[from] SignalsError),
 }
 
 /// The complete result.
@@ -78,16 +83,22 @@ impl ClusterCheck {
 }
 
 /// Writes the report on the installation to standard output.
-pub async fn check(args: CheckClusterArgs) -> Result<(), Error> {
+pub async fn check(args: CheckClusterArgs) -> Result<ExitCode, Error> {
     let settings = args.settings.as_deref().map(Settings::load).transpose()?;
     let (config, _) = cluster::configured(args.cluster, None).await?;
     let url = config.cluster_url.to_string();
     let client = operator::client(config)?;
     let options = InstallationOptions { namespace: args.namespace, settings, prometheus: args.prometheus };
-    let found = ClusterCheck::new(installation::check(&client, &url, &options).await?);
+    let (progress, mut interrupted) = (CommandProgress::new(args.output), interrupts()?);
+    let say = |text: &str| progress.set(text);
+    let work = installation::check(&client, &url, &options, &say);
+    let Some(groups) = progress.follow(&mut interrupted, work).await.transpose()? else {
+        return Ok(nothing_changed());
+    };
+    let found = ClusterCheck::new(groups);
     print!("{}", args.output.of(&found, || found.text())?);
     match found.failed {
-        0 => Ok(()),
+        0 => Ok(ExitCode::SUCCESS),
         failed => Err(Error::Failed { failed, all: found.passed + found.unsure + failed }),
     }
 }

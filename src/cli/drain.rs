@@ -11,10 +11,13 @@ use thiserror::Error;
 use super::cluster::{self, ClusterOptions};
 use super::output::{self, OutputFormat};
 use super::parse_duration;
-use super::signals::{INTERRUPTED, interrupts};
+use super::progress::CommandProgress;
+use super::signals::{INTERRUPTED, Interrupts, SignalsError, interrupts, nothing_changed};
 use crate::operator;
 use crate::operator::drain::{Drain, DrainOptions};
-use ganglion_actions_plan::drain::{DrainOutcome, DrainReport, DrainWishes, nodes_words, plan_text, report_text};
+use ganglion_actions_plan::drain::{
+    DrainOutcome, DrainReport, DrainWishes, advice, interruption_text, nodes_words, plan_text, report_text,
+};
 use ganglion_core::words::counted;
 use screen::Screen;
 
@@ -106,8 +109,8 @@ pub enum Error {
     Output(#[from] output::Error),
     #[error(transparent)]
     App(#[from] operator::Error),
-    #[error("signals cannot be received")]
-    Signals(#[source] std::io::Error),
+    #[error(transparent)]
+    Signals(#[from] SignalsError),
 }
 
 /// Name of a node as kubectl accepts it: `n0`, `node/n0`.
@@ -132,18 +135,33 @@ pub async fn drain(args: DrainArgs) -> Result<ExitCode, Error> {
         grace_seconds: u32::try_from(args.grace_period).ok(),
     };
     let options = DrainOptions { wishes, lease_namespace: args.lease_namespace.clone() };
-    let mut drain = Drain::new(client, args.nodes.clone(), args.selector.as_deref(), options).await?;
+    let (progress, mut interrupted) = (CommandProgress::new(args.output), interrupts()?);
+    let say = |text: &str| progress.set(text);
+    say("reads the nodes");
+    let found = Drain::new(client, args.nodes.clone(), args.selector.as_deref(), options);
+    let Some(mut drain) = progress.follow(&mut interrupted, found).await.transpose()? else {
+        return Ok(nothing_changed());
+    };
     if args.uncordon {
         return undo(&args, &drain).await;
     }
     if args.plan || args.dry_run.as_deref().is_some_and(|how| how != "none") {
-        let (report, previews) = drain.preview().await?;
+        let preview = progress.follow(&mut interrupted, drain.preview(&say)).await;
+        let Some((report, previews)) = preview.transpose()? else { return Ok(nothing_changed()) };
         let text = || plan_text(&drain.progress(), &report, &previews) + &report_text(&report, true);
         print!("{}", args.output.of(&report, text)?);
         return Ok(code(&report));
     }
     let is_text = args.output == OutputFormat::Text;
-    let open = drain.begin().await?;
+    let begun = progress.follow(&mut interrupted, drain.begin(&say)).await;
+    let Some(open) = begun.transpose()? else {
+        eprintln!(
+            "Interrupted. No action was created. {} may be cordoned.\n{}",
+            nodes_words(&drain.nodes),
+            advice(&drain.progress())
+        );
+        return Ok(ExitCode::from(INTERRUPTED));
+    };
     if is_text {
         let on = if open > 0 {
             format!("; going on with {} of an earlier drain", counted(open as u64, "open action"))
@@ -155,33 +173,25 @@ pub async fn drain(args: DrainArgs) -> Result<ExitCode, Error> {
     if args.no_wait {
         return made(&args, &mut drain).await;
     }
-    follow(&args, &mut drain, Screen::new(args.watch, is_text)).await
+    follow(&args, &mut drain, &progress, interrupted).await
 }
 
-async fn follow(args: &DrainArgs, drain: &mut Drain, mut screen: Screen) -> Result<ExitCode, Error> {
+async fn follow(
+    args: &DrainArgs,
+    drain: &mut Drain,
+    progress: &CommandProgress,
+    mut interrupted: Interrupts,
+) -> Result<ExitCode, Error> {
+    let mut screen = Screen::new(args.watch, args.output, progress);
     let until = args.timeout.filter(|limit| limit.is_positive()).map(|limit| drain.since() + limit);
-    let mut interrupted = interrupts().map_err(Error::Signals)?;
-    let in_time = tokio::select! {
-        over = drain.follow(until, |drain| screen.show(drain)) => Some(over?),
-        () = interrupted.arrived() => None,
-    };
-    let Some(in_time) = in_time else {
-        eprintln!("{}", how_to_go_on(drain));
+    let followed = progress.follow(&mut interrupted, drain.follow(until, |drain| screen.show(drain))).await;
+    let Some(in_time) = followed.transpose()? else {
+        eprintln!("{}", interruption_text(&drain.progress()));
         return Ok(ExitCode::from(INTERRUPTED));
     };
-    screen.end();
     let report = drain.report(!in_time).await;
     print!("{}", args.output.of(&report, || report_text(&report, false))?);
     Ok(code(&report))
-}
-
-fn how_to_go_on(drain: &Drain) -> String {
-    let again = drain.progress().command(&[]);
-    let nodes = drain.nodes.join(" ");
-    format!(
-        "Its actions go on.\nTo wait for them: {again} -w\nTo undo what was not evicted yet, and uncordon: \
-         kubectl ganglion drain {nodes} --uncordon"
-    )
 }
 
 /// Creates the actions and sends the evictions once, and describes how to follow them.
@@ -197,7 +207,11 @@ async fn made(args: &DrainArgs, drain: &mut Drain) -> Result<ExitCode, Error> {
         lines.extend(
             others.map(|stay| format!("stays: {} {} on {}: {}", stay.namespace, stay.what, stay.node, stay.message)),
         );
-        lines.push(if drain.progress().is_over() { "Nothing to wait for.".to_owned() } else { how_to_go_on(drain) });
+        lines.push(if drain.progress().is_over() {
+            "Nothing to wait for.".to_owned()
+        } else {
+            advice(&drain.progress())
+        });
         lines.join("\n") + "\n"
     };
     print!("{}", args.output.of(&report, text)?);

@@ -12,6 +12,7 @@ mod manifests;
 mod objects;
 mod output;
 pub mod plan;
+mod progress;
 pub mod push;
 pub mod remove;
 mod signals;

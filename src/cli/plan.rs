@@ -1,6 +1,7 @@
 //! `ganglion plan`: shows what actions would do before they are applied.
 
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 use clap::Args;
 use serde_json::{Value, json};
@@ -9,6 +10,8 @@ use thiserror::Error;
 use super::cluster::{self, ClusterOptions};
 use super::manifests;
 use super::output::{self, OutputFormat};
+use super::progress::CommandProgress;
+use super::signals::{SignalsError, interrupts, nothing_changed};
 use crate::operator;
 use crate::operator::plan::PlanBasis;
 use crate::operator::settings::{self, Settings};
@@ -54,19 +57,26 @@ pub enum Error {
     Plan(#[from] operator::plan::Error),
     #[error(transparent)]
     App(#[from] operator::Error),
+    #[error(transparent)]
+    Signals(#[from] SignalsError),
 }
 
 /// Writes the plan of each action to standard output.
-pub async fn plan(plan: PlanArgs) -> Result<(), Error> {
+pub async fn plan(plan: PlanArgs) -> Result<ExitCode, Error> {
     let actions = manifests::all_of_kind("WorkloadAction", &plan.files)?;
     let actions: Vec<Value> = actions.into_iter().map(as_new).collect();
     let settings = plan.settings.as_deref().map(Settings::load).transpose()?.unwrap_or_default();
     let (client, namespace) = cluster::open(plan.cluster, plan.namespace).await?;
-    let previews = operator::plan::plan(&client, &namespace, &settings, &actions, PlanBasis::default()).await?;
+    let (progress, mut interrupted) = (CommandProgress::new(plan.output), interrupts()?);
+    let say = |text: &str| progress.set(text);
+    let work = operator::plan::plan(&client, &namespace, &settings, &actions, PlanBasis::default(), &say);
+    let Some(previews) = progress.follow(&mut interrupted, work).await.transpose()? else {
+        return Ok(nothing_changed());
+    };
     let text = || previews.iter().map(ActionPreview::text).collect::<Vec<_>>().join("\n");
     print!("{}", plan.output.of(&previews, text)?);
     let not = previews.iter().filter(|preview| !preview.starts()).count();
-    if not == 0 { Ok(()) } else { Err(Error::NotStarting { not, all: previews.len() }) }
+    if not == 0 { Ok(ExitCode::SUCCESS) } else { Err(Error::NotStarting { not, all: previews.len() }) }
 }
 
 /// Returns an action that was read from the cluster as a new one with the same spec. Other manifests stay as they are:

@@ -1,6 +1,6 @@
 //! `ganglion remove`: removes the operator's objects and marks from the cluster, before the installation is deleted.
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -12,10 +12,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::cluster::ClusterOptions;
 use super::output::{self, OutputFormat};
-use super::signals::{INTERRUPTED, Interrupts, interrupts};
+use super::progress::CommandProgress;
+use super::signals::{INTERRUPTED, Interrupts, SignalsError, interrupts, nothing_changed};
 use super::{host_identity, parse_duration};
 use crate::operator;
-use crate::operator::remove::{self, Removal, RemovalOptions, report_text, survey_text};
+use crate::operator::remove::{self, Removal, RemovalOptions, interruption_text, report_text, survey_text};
 
 /// Exit code: the timeout has expired.
 const TIMED_OUT: u8 = 4;
@@ -68,8 +69,8 @@ pub enum Error {
     Output(#[from] output::Error),
     #[error(transparent)]
     App(#[from] operator::Error),
-    #[error("signals cannot be received")]
-    Signals(#[source] std::io::Error),
+    #[error(transparent)]
+    Signals(#[from] SignalsError),
     #[error(
         "nothing was changed: without a terminal, this command requires --yes; --dry-run shows what would be removed"
     )]
@@ -89,10 +90,11 @@ pub async fn remove(args: RemoveArgs) -> Result<ExitCode, Error> {
         force: args.force,
     };
     let is_text = args.output == OutputFormat::Text;
-    let mut interrupted = interrupts().map_err(Error::Signals)?;
-    let removal = tokio::select! {
-        found = Removal::new(config, options) => found?,
-        () = interrupted.arrived() => return Ok(ExitCode::from(INTERRUPTED)),
+    let (progress, mut interrupted) = (CommandProgress::new(args.output), interrupts()?);
+    let say = |text: &str| progress.set(text);
+    let survey = Removal::new(config, options, &say);
+    let Some(removal) = progress.follow(&mut interrupted, survey).await.transpose()? else {
+        return Ok(nothing_changed());
     };
     let is_dry = args.dry_run.as_deref().is_some_and(|how| how != "none");
     if is_dry || is_text {
@@ -102,25 +104,38 @@ pub async fn remove(args: RemoveArgs) -> Result<ExitCode, Error> {
         return Ok(ExitCode::SUCCESS);
     }
     removal.obstacle()?;
-    if !args.yes && !confirmed()? {
-        println!("Nothing was changed.");
-        return Ok(ExitCode::SUCCESS);
+    if !args.yes {
+        let answer = tokio::task::spawn_blocking(confirmed);
+        let is_confirmed = tokio::select! {
+            answer = answer => answer.map_err(operator::Error::from)??,
+            () = interrupted.arrived() => {
+                println!();
+                return Ok(nothing_changed());
+            }
+        };
+        if !is_confirmed {
+            println!("Nothing was changed.");
+            return Ok(ExitCode::SUCCESS);
+        }
     }
-    run(&args, &removal, interrupted).await
+    run(&args, &removal, &progress, interrupted).await
 }
 
-async fn run(args: &RemoveArgs, removal: &Removal, mut interrupted: Interrupts) -> Result<ExitCode, Error> {
-    let is_text = args.output == OutputFormat::Text;
-    let say = |line: &str| {
-        if is_text {
-            println!("{line}");
-        }
+async fn run(
+    args: &RemoveArgs,
+    removal: &Removal,
+    progress: &CommandProgress,
+    mut interrupted: Interrupts,
+) -> Result<ExitCode, Error> {
+    let say = |line: &str| match args.output {
+        OutputFormat::Text => progress.print(line),
+        OutputFormat::Json | OutputFormat::Yaml => progress.set(line),
     };
     let stop = CancellationToken::new();
     let mut work = std::pin::pin!(removal.run(&stop, &say));
-    let result = tokio::select! {
-        result = &mut work => result,
-        () = interrupted.arrived() => {
+    let result = match progress.follow(&mut interrupted, &mut work).await {
+        Some(result) => result,
+        None => {
             stop.cancel();
             work.await
         }
@@ -130,11 +145,8 @@ async fn run(args: &RemoveArgs, removal: &Removal, mut interrupted: Interrupts) 
             print!("{}", args.output.of(&report, || report_text(&report))?);
             Ok(ExitCode::SUCCESS)
         }
-        Err(remove::Error::Interrupted) => {
-            eprintln!(
-                "Interrupted. Objects that are being deleted still go: a running operator ends their actions. Run the same \
-                 command again to continue."
-            );
+        Err(remove::Error::Interrupted(waits_for)) => {
+            eprintln!("{}", interruption_text(&removal.survey.actor, &waits_for));
             Ok(ExitCode::from(INTERRUPTED))
         }
         Err(error @ remove::Error::TimedOut(_)) => {
@@ -151,6 +163,7 @@ fn confirmed() -> Result<bool, Error> {
         return Err(Error::NotConfirmed);
     }
     print!("Remove all this? [y/N] ");
+    std::io::stdout().flush().map_err(Error::Answer)?;
     let answer = Term::stdout().read_line().map_err(Error::Answer)?;
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }

@@ -1,11 +1,17 @@
 //! The signals that interrupt a command.
 
-use std::io::Error;
+use std::process::ExitCode;
 
+use thiserror::Error;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Exit code: interrupted. The value that a shell reports for a process that SIGINT ends.
 pub const INTERRUPTED: u8 = 130;
+
+/// Error: signals cannot be received.
+#[derive(Debug, Error)]
+#[error("signals cannot be received")]
+pub struct SignalsError(#[from] std::io::Error);
 
 /// SIGINT and SIGTERM.
 pub struct Interrupts {
@@ -14,7 +20,7 @@ pub struct Interrupts {
 }
 
 /// Receives the signals from now on.
-pub fn interrupts() -> Result<Interrupts, Error> {
+pub fn interrupts() -> Result<Interrupts, SignalsError> {
     Ok(Interrupts { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
 }
 
@@ -26,4 +32,10 @@ impl Interrupts {
             _ = self.terminate.recv() => {}
         }
     }
+}
+
+/// Reports the end of a command that has changed nothing when a signal arrived.
+pub fn nothing_changed() -> ExitCode {
+    eprintln!("Interrupted. Nothing was changed, and nothing goes on in the cluster.");
+    ExitCode::from(INTERRUPTED)
 }

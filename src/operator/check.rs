@@ -9,7 +9,7 @@ use std::sync::Arc;
 use kube::{Client, Config};
 use serde_json::Value;
 
-use super::{Error, outbound, read};
+use super::{Error, ProgressLine, outbound, read};
 use crate::operator::settings::Settings;
 use cluster::Surroundings;
 use ganglion_api::closed_loop::ClosedLoop;
@@ -46,13 +46,15 @@ pub async fn check(
     settings: &Settings,
     loops: &[Value],
     values: &BTreeMap<String, String>,
+    say: ProgressLine<'_>,
 ) -> Result<Vec<CheckReport>, Error> {
     let rules = Rules { show_causes: true, ..outbound::rules(&config, settings)? };
     let client = super::client(config)?;
     let mut reports = Vec::new();
-    for document in loops {
+    for (at, document) in loops.iter().enumerate() {
         let text = |path: &str| document.pointer(path).and_then(Value::as_str);
         let key = Key::new(text("/metadata/namespace").unwrap_or(namespace), text("/metadata/name").unwrap_or(""));
+        say(&format!("checks loop {} of {}, {key}, its rights and its sources", at + 1, loops.len()));
         let mut report = CheckReport::on(format!("ClosedLoop {}/{}", key.namespace, key.name));
         match key.name.as_str() {
             "" => report.failed("metadata.name is missing"),

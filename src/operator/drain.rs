@@ -18,6 +18,7 @@ use tokio::time::sleep;
 
 use super::plan::{self, PlanBasis};
 use super::read;
+use crate::operator::ProgressLine;
 use crate::operator::settings::Settings;
 use cluster::DrainClient;
 pub use cluster::{LEASE, MANAGER};
@@ -174,7 +175,11 @@ impl Drain {
     }
 
     /// Plans the drain, with the operator's own plans if possible. Changes nothing.
-    pub async fn preview(&mut self) -> Result<(DrainReport, BTreeMap<MoveKey, ActionPreview>), Error> {
+    pub async fn preview(
+        &mut self,
+        say: ProgressLine<'_>,
+    ) -> Result<(DrainReport, BTreeMap<MoveKey, ActionPreview>), Error> {
+        say("reads the pods on the nodes");
         self.refresh().await?;
         let seed = self.seed(0);
         let new = self.progress().next_moves();
@@ -182,7 +187,7 @@ impl Drain {
         let documents: Vec<Value> = new.iter().map(|new| manifest(new, QUEUE, &seed)).collect();
         let client = &self.cluster.client;
         let basis = PlanBasis { cordoned: &self.nodes, is_maker: true };
-        let previews = match plan::plan(client, "default", &Settings::default(), &documents, basis).await {
+        let previews = match plan::plan(client, "default", &Settings::default(), &documents, basis, say).await {
             Ok(previews) => keys.into_iter().zip(previews).collect(),
             Err(plan::Error::NoKind) => return Err(Error::NoKind),
             // Without the operator's read permissions, the report has no plans of the actions.
@@ -193,13 +198,15 @@ impl Drain {
 
     /// Checks the user's rights, cordons the nodes, and resumes the open actions of an interrupted drain. Returns their
     /// number.
-    pub async fn begin(&mut self) -> Result<usize, Error> {
+    pub async fn begin(&mut self, say: ProgressLine<'_>) -> Result<usize, Error> {
+        say("reads pods and checks your rights");
         self.refresh().await?;
         let missing = read::missing_rights(&self.cluster.client, self.progress().rights()).await?;
         if !missing.is_empty() {
             return Err(Error::MissingRights(missing.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")));
         }
         for node in &self.nodes {
+            say(&format!("cordons node {node}"));
             self.cluster.cordon(node, true).await?;
         }
         let found = self.cluster.actions(&self.nodes).await?;

@@ -62,6 +62,9 @@ pub struct ClusterAccess {
     pub context: Option<String>,
 }
 
+/// Receives what a command does now, or what it waits for, in a few words.
+pub type ProgressLine<'a> = &'a (dyn Fn(&str) + Sync);
+
 /// Options of [`run`] besides the settings.
 #[derive(Clone, Debug)]
 pub struct RunOptions {

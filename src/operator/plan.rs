@@ -12,6 +12,7 @@ use kube::{Api, Client};
 use serde_json::Value;
 use thiserror::Error;
 
+use crate::operator::ProgressLine;
 use crate::operator::ranker::PolicyRanker;
 use crate::operator::settings::Settings;
 use cluster::ClusterReader;
@@ -85,9 +86,11 @@ pub async fn plan(
     settings: &Settings,
     actions: &[Value],
     basis: PlanBasis<'_>,
+    say: ProgressLine<'_>,
 ) -> Result<Vec<ActionPreview>, Error> {
     let mut all = Vec::new();
-    for document in actions {
+    for (at, document) in actions.iter().enumerate() {
+        say(&format!("asks the API server whether it accepts action {} of {}", at + 1, actions.len()));
         all.push(dry_run(client, namespace, document, basis.is_maker).await?);
     }
     let is_accepted = |asked: &&CheckedDocument| matches!(asked.verdict, DryRunVerdict::Accepted(..));
@@ -96,6 +99,7 @@ pub async fn plan(
     let store = Store::new(crate::operator::world::world());
     let placement = PlacementCache::new(store.clone());
     let reader = ClusterReader { client, store: &store };
+    say("reads nodes, pods, actions and other objects");
     let read =
         if namespaces.is_empty() { Ok(Vec::new()) } else { reader.read(&namespaces, !policies.is_empty()).await };
     let (notes, is_read) = match read {
@@ -111,6 +115,7 @@ pub async fn plan(
         DryRunVerdict::Accepted(action, _) => Some(&**action),
         DryRunVerdict::Refused(_) => None,
     });
+    say("reads owners and usage of workloads");
     reader.read_owners(settings, accepted.clone()).await?;
     reader.read_usage(accepted).await;
     let now = Timestamp::now();
@@ -120,7 +125,9 @@ pub async fn plan(
     };
     let ranker = PolicyRanker(placement);
     let mut previews = Vec::new();
-    for CheckedDocument { key, verb, verdict } in all {
+    let count = all.len();
+    for (at, CheckedDocument { key, verb, verdict }) in all.into_iter().enumerate() {
+        say(&format!("plans action {} of {count}", at + 1));
         let (action, note) = match verdict {
             DryRunVerdict::Accepted(action, note) => (action, note),
             DryRunVerdict::Refused(words) => {

@@ -58,6 +58,7 @@ mod pool_former;
 mod pool_rights;
 mod pool_workers;
 mod pools;
+mod progress;
 mod random;
 mod receipts;
 mod refused;

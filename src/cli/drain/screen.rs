@@ -5,13 +5,16 @@ use std::collections::BTreeSet;
 use console::Term;
 use jiff::Timestamp;
 
+use super::super::output::OutputFormat;
+use super::super::progress::CommandProgress;
 use crate::operator::drain::Drain;
-use ganglion_actions_plan::drain::{news, tree};
+use ganglion_actions_plan::drain::{news, summary, tree};
 
 /// Shows the progress of a drain.
-pub struct Screen {
-    /// None: nothing is shown.
-    way: Option<Way>,
+pub struct Screen<'a> {
+    way: Way,
+    /// For the summary, where no tree is shown.
+    progress: &'a CommandProgress,
     term: Term,
     /// Number of lines of the tree in the terminal.
     drawn: usize,
@@ -24,33 +27,39 @@ enum Way {
     Lines {
         all: bool,
     },
+    /// Standard output is for programs.
+    Nothing,
 }
 
-impl Screen {
-    /// `watch`: show all changes. `is_text`: standard output is for humans.
-    pub fn new(watch: bool, is_text: bool) -> Self {
+impl<'a> Screen<'a> {
+    /// `watch`: show all changes.
+    pub fn new(watch: bool, output: OutputFormat, progress: &'a CommandProgress) -> Self {
         let term = Term::stdout();
-        let way = match (is_text, watch && term.is_term()) {
-            (false, _) => None,
-            (true, true) => Some(Way::Tree),
-            (true, false) => Some(Way::Lines { all: watch }),
+        let way = match (output == OutputFormat::Text, watch && term.is_term()) {
+            (false, _) => Way::Nothing,
+            (true, true) => Way::Tree,
+            (true, false) => Way::Lines { all: watch },
         };
-        Self { way, term, drawn: 0, told: BTreeSet::new() }
+        Self { way, progress, term, drawn: 0, told: BTreeSet::new() }
     }
 
     /// Shows the current state of the drain.
     pub fn show(&mut self, drain: &Drain) {
         match self.way {
-            None => {}
-            Some(Way::Tree) => self.draw(drain),
-            Some(Way::Lines { all }) => {
+            Way::Tree => {
+                self.progress.set("");
+                return self.draw(drain);
+            }
+            Way::Lines { all } => {
                 for line in news(&drain.progress(), all) {
                     if self.told.insert(line.clone()) {
-                        println!("{line}");
+                        self.progress.print(&line);
                     }
                 }
             }
+            Way::Nothing => {}
         }
+        self.progress.set(&summary(&drain.progress()));
     }
 
     fn draw(&mut self, drain: &Drain) {
@@ -61,10 +70,5 @@ impl Screen {
         let _ = self.term.clear_last_lines(self.drawn);
         let _ = self.term.write_line(&lines.join("\n"));
         self.drawn = lines.len();
-    }
-
-    /// Leaves the tree as it was last drawn.
-    pub fn end(&mut self) {
-        self.drawn = 0;
     }
 }

@@ -34,7 +34,7 @@ use thiserror::Error as ThisError;
 use super::cluster::{self, ClusterOptions};
 use super::objects;
 use super::parse_duration;
-use super::signals::{INTERRUPTED, interrupts};
+use super::signals::{INTERRUPTED, SignalsError, interrupts};
 use crate::operator;
 pub use build::{TimelineKind, TimelineObjects};
 use follow::{FollowEnd, READ_TIMEOUT, ShownEntries};
@@ -106,8 +106,8 @@ pub enum Error {
     },
     #[error("cannot write to standard output")]
     Output(#[source] std::io::Error),
-    #[error("signals cannot be received")]
-    Signals(#[source] std::io::Error),
+    #[error(transparent)]
+    Signals(#[from] SignalsError),
     #[error(transparent)]
     Object(#[from] objects::Error),
     #[error(transparent)]
@@ -150,7 +150,7 @@ async fn go_on(
     mut shown: ShownEntries,
 ) -> Result<ExitCode, Error> {
     print("\nWaiting for what happens next; Ctrl-C ends.\n")?;
-    let mut interrupted = interrupts().map_err(Error::Signals)?;
+    let mut interrupted = interrupts()?;
     let mut failed = None;
     let show = |objects: &TimelineObjects| match build(subject, options, objects) {
         Ok(built) => {

@@ -27,7 +27,7 @@ use super::terminal::TerminalGuard;
 use super::update::{TopEvent, update};
 use super::watch::TopWatches;
 use super::{Error, work};
-use crate::cli::signals::{INTERRUPTED, interrupts};
+use crate::cli::signals::{INTERRUPTED, SignalsError, interrupts};
 
 /// Minimum time between two frames.
 const FRAME_TIME: Duration = Duration::from_millis(200);
@@ -44,8 +44,8 @@ const TASKS: usize = 16;
 /// Shows the view until the user or a signal ends it. `watcher` is the client of the watches, `client` that of short
 /// requests.
 pub async fn show(mut model: TopModel, watcher: Client, client: Client) -> Result<ExitCode, Error> {
-    let mut interrupted = interrupts().map_err(Error::Signals)?;
-    let mut hangup = signal(SignalKind::hangup()).map_err(Error::Signals)?;
+    let mut interrupted = interrupts()?;
+    let mut hangup = signal(SignalKind::hangup()).map_err(SignalsError::from)?;
     let panicked = Arc::new(Notify::new());
     let (sender, mut events) = mpsc::channel(EVENTS);
     let mut work =

@@ -32,6 +32,7 @@ use kube::Client;
 use thiserror::Error;
 
 use super::cluster::{self, ClusterOptions};
+use super::signals::SignalsError;
 use crate::operator;
 use crate::operator::read::pages;
 use facts::TopObject;
@@ -79,8 +80,8 @@ pub enum Error {
     Terminal(#[source] io::Error),
     #[error("the table cannot be written")]
     Output(#[source] io::Error),
-    #[error("signals cannot be received")]
-    Signals(#[source] io::Error),
+    #[error(transparent)]
+    Signals(#[from] SignalsError),
     #[error("a task of the view failed; the message above says where")]
     Panicked,
     #[error(transparent)]

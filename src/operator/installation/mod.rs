@@ -24,6 +24,7 @@ mod tests;
 use kube::Client;
 use thiserror::Error;
 
+use crate::operator::ProgressLine;
 use crate::operator::settings::Settings;
 use facts::InstallationFacts;
 use ganglion_core::check::CheckReport;
@@ -62,8 +63,13 @@ pub enum Error {
 }
 
 /// Checks the installation in the cluster at this URL. Returns one report for each part.
-pub async fn check(client: &Client, url: &str, options: &InstallationOptions) -> Result<Vec<CheckReport>, Error> {
-    Ok(reports(&read::read(client, url, options).await?))
+pub async fn check(
+    client: &Client,
+    url: &str,
+    options: &InstallationOptions,
+    say: ProgressLine<'_>,
+) -> Result<Vec<CheckReport>, Error> {
+    Ok(reports(&read::read(client, url, options, say).await?))
 }
 
 /// Evaluates the facts.

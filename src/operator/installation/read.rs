@@ -2,6 +2,7 @@
 //! is unknown.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures::future::join_all;
@@ -15,6 +16,7 @@ use super::facts::{ApiServiceFact, DefinitionFact, InstallationFacts, Prometheus
 use super::read_operator::operator;
 use super::request::{document, list, timed};
 use super::{Error, InstallationOptions, kubernetes, metrics};
+use crate::operator::ProgressLine;
 use crate::operator::admission;
 use crate::operator::outbound;
 use crate::operator::read::pages;
@@ -40,17 +42,28 @@ const MOST_BYTES: usize = 64 << 10;
 /// Maximum number of URLs of loops that are counted.
 const MOST_URLS: usize = 100;
 
+/// Number of parts that are read concurrently.
+const PARTS: usize = 7;
+
 /// Reads everything.
-pub async fn read(client: &Client, url: &str, options: &InstallationOptions) -> Result<InstallationFacts, Error> {
+pub async fn read(
+    client: &Client,
+    url: &str,
+    options: &InstallationOptions,
+    say: ProgressLine<'_>,
+) -> Result<InstallationFacts, Error> {
+    say(&format!("waits for the API server at {url}"));
     let version = version(client, url).await?;
+    let parts = ReadParts { say, done: AtomicUsize::new(0) };
+    parts.say();
     let (operator, served, definitions, policies, pin, api_services, prometheus) = tokio::join!(
-        operator(client, options),
-        served(client),
-        definitions(client),
-        policies(client),
-        pin(client),
-        api_services(client),
-        prometheus(client, options.prometheus.as_deref()),
+        parts.counted(operator(client, options)),
+        parts.counted(served(client)),
+        parts.counted(definitions(client)),
+        parts.counted(policies(client)),
+        parts.counted(pin(client)),
+        parts.counted(api_services(client)),
+        parts.counted(prometheus(client, options.prometheus.as_deref())),
     );
     let (operator, rights, extender) = operator;
     let now = Timestamp::now();
@@ -67,6 +80,25 @@ pub async fn read(client: &Client, url: &str, options: &InstallationOptions) -> 
         api_services,
         prometheus,
     })
+}
+
+/// Reports how many of the parts of an installation were read.
+struct ReadParts<'a> {
+    say: ProgressLine<'a>,
+    done: AtomicUsize,
+}
+
+impl ReadParts<'_> {
+    fn say(&self) {
+        (self.say)(&format!("reads the installation: {} of {PARTS} parts", self.done.load(Ordering::Relaxed)));
+    }
+
+    async fn counted<T>(&self, part: impl Future<Output = T>) -> T {
+        let found = part.await;
+        self.done.fetch_add(1, Ordering::Relaxed);
+        self.say();
+        found
+    }
 }
 
 /// Reads the version of the server, which each user may do. Fails if no request can succeed.

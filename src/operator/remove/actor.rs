@@ -12,6 +12,7 @@ use kube::{Api, Client};
 use tokio::time::{Instant, sleep};
 
 use super::Error;
+use crate::operator::ProgressLine;
 use ganglion_runtime::lease::{ApiError, Elector, KubeLeases, LeaseLost, Leases, Timings};
 
 /// Interval between two reads of the lease and the namespace.
@@ -23,7 +24,11 @@ const LONG_EXPIRED: i32 = 4;
 /// Identity of the operator that holds the lease and renews it; None if there is none. Observes a lease, or its
 /// absence, for as long as a lease lasts, by the clock of this process: an operator whose lease was deleted creates it
 /// again.
-pub async fn running_operator(leases: &impl Leases, timings: Timings) -> Result<Option<String>, ApiError> {
+pub async fn running_operator(
+    leases: &impl Leases,
+    timings: Timings,
+    say: ProgressLine<'_>,
+) -> Result<Option<String>, ApiError> {
     let begun = Instant::now();
     let mut first: Option<Option<String>> = None;
     loop {
@@ -38,9 +43,12 @@ pub async fn running_operator(leases: &impl Leases, timings: Timings) -> Result<
                 return Ok(holder);
             }
         }
-        if begun.elapsed() >= lease.as_ref().and_then(lasts).unwrap_or(timings.duration) {
+        let limit = lease.as_ref().and_then(lasts).unwrap_or(timings.duration);
+        if begun.elapsed() >= limit {
             return Ok(None);
         }
+        let what = if lease.is_some() { "renews its lease" } else { "creates its lease, which is missing" };
+        say(&format!("waits up to {} s for an operator that {what}", limit.as_secs()));
         first.get_or_insert(version);
         sleep(PACE).await;
     }
@@ -176,10 +184,15 @@ mod tests {
         .ok()
     }
 
-    async fn running(first: Option<Lease>, later: Option<Lease>) -> (Option<String>, Duration) {
+    async fn running(first: Option<Lease>, later: Option<Lease>) -> (Option<String>, Duration, Vec<String>) {
         let begun = Instant::now();
+        let said = Mutex::new(Vec::new());
         let leases = Scripted { reads: Mutex::new(0), first, later, changes_after: 5 };
-        (running_operator(&leases, TIMINGS).await.unwrap(), begun.elapsed())
+        (
+            running_operator(&leases, TIMINGS, &|line| said.lock().unwrap().push(line.to_owned())).await.unwrap(),
+            begun.elapsed(),
+            said.into_inner().unwrap(),
+        )
     }
 
     #[tokio::test(start_paused = true)]
@@ -193,13 +206,15 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_lease_that_nobody_renews_is_observed_for_as_long_as_it_lasts() {
-        let (holder, took) = running(lease(1, "one", 0), lease(1, "one", 0)).await;
+        let (holder, took, said) = running(lease(1, "one", 0), lease(1, "one", 0)).await;
         assert_eq!((holder, took >= Duration::from_secs(15)), (None, true));
-        let (holder, took) = running(None, None).await;
+        assert!(said.iter().all(|line| line == "waits up to 15 s for an operator that renews its lease"), "{said:?}");
+        let (holder, took, said) = running(None, None).await;
         assert_eq!((holder, took >= Duration::from_secs(15)), (None, true));
-        let (holder, took) = running(lease(1, "", 0), lease(1, "", 0)).await;
-        assert_eq!((holder, took), (None, Duration::ZERO), "it was released");
-        let (holder, took) = running(lease(1, "one", 600), lease(1, "one", 600)).await;
-        assert_eq!((holder, took), (None, Duration::ZERO), "it expired long ago");
+        assert_eq!(said[0], "waits up to 15 s for an operator that creates its lease, which is missing");
+        let (holder, took, said) = running(lease(1, "", 0), lease(1, "", 0)).await;
+        assert_eq!((holder, took, said.len()), (None, Duration::ZERO, 0), "it was released");
+        let (holder, took, said) = running(lease(1, "one", 600), lease(1, "one", 600)).await;
+        assert_eq!((holder, took, said.len()), (None, Duration::ZERO, 0), "it expired long ago");
     }
 }

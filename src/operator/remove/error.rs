@@ -34,7 +34,7 @@ pub enum Error {
     #[error("the removal did not end in time; it waits for: {}; run this command again to continue", .0.join("; "))]
     TimedOut(Vec<String>),
     #[error("interrupted")]
-    Interrupted,
+    Interrupted(Vec<String>),
     #[error("the lease is lost, since another operator has started: {0}; run this command again")]
     Lease(LeaseLost),
     #[error("the controllers have ended by themselves: run this command again")]

@@ -28,6 +28,7 @@ use tokio_util::sync::CancellationToken;
 use super::drain::LEASE;
 use super::read;
 use crate::operator;
+use crate::operator::ProgressLine;
 use crate::operator::settings::Settings;
 use actor::{LeaseKeeper, running_operator};
 use cluster::{FoundMarks, RemovalClient, display};
@@ -41,7 +42,9 @@ use ganglion_core::facts::Identity;
 use ganglion_core::world::Fact;
 use ganglion_runtime::lease::KubeLeases;
 use kinds::NamedKind;
-pub use report::{CleanedObject, RemovalActor, RemovalReport, RemovalSurvey, report_text, survey_text};
+pub use report::{
+    CleanedObject, RemovalActor, RemovalReport, RemovalSurvey, interruption_text, report_text, survey_text,
+};
 pub use sweep::SweptKind;
 use work::{NAMED, RemovalWork};
 
@@ -78,12 +81,10 @@ pub struct Removal {
     pub survey: RemovalSurvey,
 }
 
-/// Receives lines about the progress.
-pub type ProgressLine<'a> = &'a (dyn Fn(&str) + Sync);
-
 impl Removal {
     /// Reads everything that would be removed. Changes nothing. `config` is without a read timeout, for watches.
-    pub async fn new(config: Config, options: RemovalOptions) -> Result<Self, Error> {
+    pub async fn new(config: Config, options: RemovalOptions, say: ProgressLine<'_>) -> Result<Self, Error> {
+        say("reads the operator's leases");
         let settings = Settings::default();
         let mut for_requests = config.clone();
         for_requests.read_timeout = Some(settings.request_timeout());
@@ -99,7 +100,7 @@ impl Removal {
         check_rights(&client, kinds::rights(scope.as_deref(), &options.namespace, false)).await?;
         let leases = KubeLeases::new(client.clone(), &options.namespace, LEASE, settings.request_timeout());
         let failed = |source| Error::Leases { namespace: options.namespace.clone(), source };
-        let running = running_operator(&leases, operator::timings(&settings)).await.map_err(failed)?;
+        let running = running_operator(&leases, operator::timings(&settings), say).await.map_err(failed)?;
         if running.is_none() {
             check_rights(&client, kinds::rights(scope.as_deref(), &options.namespace, true)).await?;
         }
@@ -113,6 +114,7 @@ impl Removal {
             gated: Vec::new(),
         };
         let cluster = RemovalClient { client, scope };
+        say("reads the objects and marks to be removed");
         complete(&mut survey, &cluster, &options.namespace).await?;
         Ok(Self { config, cluster, settings, options, survey })
     }
@@ -159,9 +161,9 @@ impl Removal {
         let (client, scope) = (self.cluster.client.clone(), self.cluster.scope.clone().unwrap_or_default());
         let timings = operator::timings(&self.settings);
         let elector = operator::elector(&client, &self.settings, identity, &scope, namespace);
-        (work.say)("no operator runs: this process completes its work");
+        (work.say)("no operator runs: this process completes its work, once it holds the operator's lease");
         let mut lease = tokio::select! {
-            () = work.stop.cancelled() => return Err(Error::Interrupted),
+            () = work.stop.cancelled() => return Err(Error::Interrupted(Vec::new())),
             lease = LeaseKeeper::acquire(client, namespace, elector, timings) => lease?,
         };
         let here = async {

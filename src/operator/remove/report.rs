@@ -61,6 +61,21 @@ pub struct RemovalReport {
     pub left: Vec<String>,
 }
 
+/// Text after an interruption: what goes on in the cluster, and what to do. `waits_for`: objects that are not gone yet.
+pub fn interruption_text(actor: &RemovalActor, waits_for: &[String]) -> String {
+    let open = if waits_for.is_empty() { String::new() } else { format!(" Not complete: {}.", waits_for.join("; ")) };
+    match actor {
+        RemovalActor::Operator(identity) => format!(
+            "Interrupted.{open} Deletions go on: operator {identity} completes or undoes the actions of deleted objects. Run \
+             the same command again to follow them and to remove the rest."
+        ),
+        RemovalActor::ThisProcess => format!(
+            "Interrupted.{open} No operator runs, so nothing goes on in the cluster, and deleted actions stay as they are: \
+             run the same command again, or start the operator."
+        ),
+    }
+}
+
 /// Text of a survey.
 pub fn survey_text(survey: &RemovalSurvey) -> String {
     let mut text = String::new();
@@ -178,6 +193,16 @@ mod tests {
         let text = survey_text(&here);
         assert!(text.starts_with("Objects in a, b that are deleted: none.\n"), "{text}");
         assert!(text.contains("by this process, since no operator runs.\n"), "{text}");
+    }
+
+    #[test]
+    fn an_interruption_says_what_goes_on_and_who_does_it() {
+        let waits_for = ["WorkloadAction shop/go".to_owned()];
+        let text = interruption_text(&RemovalActor::Operator("one".to_owned()), &waits_for);
+        let start = "Interrupted. Not complete: WorkloadAction shop/go. Deletions go on: operator one completes";
+        assert!(text.starts_with(start), "{text}");
+        let text = interruption_text(&RemovalActor::ThisProcess, &[]);
+        assert!(text.starts_with("Interrupted. No operator runs, so nothing goes on in the cluster"), "{text}");
     }
 
     #[test]

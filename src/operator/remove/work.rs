@@ -9,7 +9,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::cluster::{RemovalClient, display, is_readable};
 use super::kinds::NamedKind;
-use super::{Error, ProgressLine, kinds};
+use super::{Error, kinds};
+use crate::operator::ProgressLine;
 use ganglion_api::marks;
 use ganglion_core::facts::Identity;
 
@@ -37,7 +38,7 @@ impl RemovalWork<'_> {
     /// Fails if the removal must not go on. `waits_for`: objects that are not gone yet.
     pub fn check(&self, waits_for: &[String]) -> Result<(), Error> {
         if self.stop.is_cancelled() {
-            return Err(Error::Interrupted);
+            return Err(Error::Interrupted(waits_for.iter().take(NAMED).cloned().collect()));
         }
         if self.until.is_some_and(|until| Instant::now() >= until) {
             return Err(Error::TimedOut(waits_for.iter().take(NAMED).cloned().collect()));

@@ -26,6 +26,7 @@ use crate::scenes::Scene;
 mod compare;
 mod kinds;
 mod rows;
+mod terminal;
 
 /// Exit codes, as documented in `--help`.
 const EMPTY: i32 = 0;
@@ -93,6 +94,16 @@ async fn on_the_first(testbed: &Testbed) -> Result<(TestNodes, Scene)> {
     let scene = Scene::set(testbed, "web", 2, Workload::deployment("web", 2).guarded().spec(nodes.terms())).await?;
     nodes.open_all().await?;
     Ok((nodes, scene))
+}
+
+/// Waits until an operator holds the lease.
+async fn lease_is_held(testbed: &Testbed) -> Result<()> {
+    let held = |lease: Option<&Lease>| {
+        lease.and_then(|lease| lease.spec.as_ref()?.holder_identity.as_ref()).is_some_and(|holder| !holder.is_empty())
+    };
+    let wait = kube::runtime::wait::await_condition(testbed.api::<Lease>(), "ganglion", held);
+    tokio::time::timeout(testkit::TIMEOUT, wait).await.context("no lease")??;
+    Ok(())
 }
 
 /// A Deployment with one replica and these members of its spec, on the first node.
@@ -289,13 +300,7 @@ fn a_drain_that_was_interrupted_goes_on_or_is_undone() {
         let home = nodes.names[0].as_str();
         let made = |seen: &Seen| (seen.actions.len() == 1).then_some(());
         // No operator processes it. The lease says that one works in this namespace.
-        let held = |lease: Option<&Lease>| {
-            lease
-                .and_then(|lease| lease.spec.as_ref()?.holder_identity.as_ref())
-                .is_some_and(|holder| !holder.is_empty())
-        };
-        let wait = kube::runtime::wait::await_condition(testbed.api::<Lease>(), "ganglion", held);
-        tokio::time::timeout(testkit::TIMEOUT, wait).await.context("no lease")??;
+        lease_is_held(testbed).await?;
         testbed.operator.lock().await.kill();
         let child = user.begin(&[home, "-w"])?;
         testbed.eye.until("the action of the drain", made).await?;
@@ -303,7 +308,7 @@ fn a_drain_that_was_interrupted_goes_on_or_is_undone() {
         Command::new("kill").args(["-INT", &pid]).status().await?;
         let interrupted = said(child.wait_with_output().await?)?;
         let words = [
-            "Its actions go on.",
+            "Interrupted. 1 action continues in the cluster: ",
             &format!("kubectl ganglion drain {home} -w"),
             &format!("kubectl ganglion drain {home} --uncordon"),
         ];
@@ -329,7 +334,7 @@ fn a_drain_that_was_interrupted_goes_on_or_is_undone() {
         scene.untouched(testbed).await?;
 
         testbed.operator.lock().await.kill();
-        ends(&user.drain(&[home, "--no-wait"]).await?, EMPTY, &["made ", "To wait for them: "])?;
+        ends(&user.drain(&[home, "--no-wait"]).await?, EMPTY, &["made ", "To continue, and to follow the actions: "])?;
         testbed.operator.lock().await.start()?;
         let resumed = user.drain(&[home]).await?;
         ends(&resumed, EMPTY, &["is empty but for DaemonSets"])?;

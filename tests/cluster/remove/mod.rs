@@ -10,17 +10,20 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use ganglion_api::marks;
+use ganglion_api::node_config::NodeConfig;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use serde_json::{Value, json};
+use tempfile::TempDir;
 use testkit::action::move_pod;
 use testkit::eye::Seen;
-use testkit::operator::Operator;
+use testkit::operator::{Operator, program};
 use testkit::plane::install::{self, NAMESPACE};
 use testkit::plane::{NODES, Plane, kubeconfig};
 use testkit::plugin::Plugin;
 use testkit::proxy::Write;
 use testkit::proxy::gate::HoldPoint;
+use testkit::terminal::PtySession;
 use testkit::testbed::nodes::{Size, TestNodes};
 use testkit::testbed::workload::Workload;
 use testkit::testbed::{Road, Testbed, loops, pools, story, story_on};
@@ -48,7 +51,7 @@ struct Ground<'a> {
     testbed: &'a Testbed,
     nodes: TestNodes,
     operator: Operator,
-    _home: tempfile::TempDir,
+    _home: TempDir,
     user: Plugin,
     web: Scene,
     before: Before,
@@ -59,7 +62,7 @@ impl<'a> Ground<'a> {
         // The operator of the testbed works in one namespace only.
         testbed.operator.lock().await.kill();
         testbed.kubectl(&["delete", "lease", "--all"], None).await?;
-        let home = tempfile::TempDir::new()?;
+        let home = TempDir::new()?;
         let settings = home.path().join("settings.yaml");
         std::fs::write(&settings, SETTINGS)?;
         // The installation, and so the account, is new in each story.
@@ -312,5 +315,37 @@ fn a_removal_is_limited_to_the_namespaces_of_its_operator() {
         ensure!(report["deleted"]["ClosedLoop"] == 1, "{report}");
         ensure!(report["cleaned"] == json!([]), "{report}");
         scene.untouched(testbed).await.map(drop)
+    });
+}
+
+#[test]
+fn an_interrupted_removal_says_what_goes_on_in_the_cluster() {
+    story("remove-interrupted", async |testbed| {
+        testbed.operator.lock().await.ready().await?;
+        let kept = json!({"name": "kept", "finalizers": ["test.ganglion.dev/keep"]});
+        let config = json!({"apiVersion": "ganglion.dev/v1alpha1", "kind": "NodeConfig", "metadata": kept,
+            "spec": {"nodeName": "node-0", "suspend": true}});
+        testbed.create::<NodeConfig>(config).await?;
+        let home = TempDir::new()?;
+        let file = home.path().join("kubeconfig").display().to_string();
+        std::fs::write(&file, testbed.administrator().await?)?;
+        let args = ["remove", "--yes", "-n", &testbed.ns, "--kubeconfig", &file];
+        let mut session = PtySession::start(&program()?, &args, &[], (200, 60))?;
+        let kept = format!("NodeConfig {}/kept", testbed.ns);
+        session
+            .until("the wait in one line", |text| {
+                text.lines().filter(|line| line.starts_with('[')).count() == 1 && text.contains(&kept)
+            })
+            .await?;
+        session.press("\x03").await?;
+        session.shows(&["Interrupted. Not complete: ", &kept, "Deletions go on: operator ", "left with"]).await?;
+        ensure!(!session.text().lines().any(|line| line.starts_with('[')), "{}", session.text());
+        session.ends_with(130).await?;
+        testbed
+            .kubectl(&["patch", "ncfg", "kept", "--type=merge", "-p", r#"{"metadata":{"finalizers":null}}"#], None)
+            .await?;
+        let (done, said) = testbed.ganglion(&["remove", "--yes"]).await?;
+        ensure!(done && said.contains("Now delete the operator itself"), "{said}");
+        Ok(())
     });
 }

@@ -16,8 +16,9 @@ use vt100::Parser;
 
 use crate::TIMEOUT;
 
-/// Shell script that runs the program, and then shows the modes of the terminal and the exit code.
-const SHELL: &str = r#""$@"; code=$?; stty -a; echo "left with $code""#;
+/// Shell script that runs the program, and then shows the modes of the terminal and the exit code. Ctrl-C ends the
+/// program, and not the script.
+const SHELL: &str = r#"trap : INT; "$@"; code=$?; stty -a; echo "left with $code""#;
 
 /// A program in a pseudo-terminal. Dropping it kills the program.
 pub struct PtySession {

@@ -11,6 +11,7 @@ mod pods;
 mod progress;
 mod report;
 mod rights;
+mod summary;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -27,6 +28,7 @@ pub use pods::{NodePod, Termination};
 pub use progress::{DrainProgress, NewMove};
 pub use report::{DrainOutcome, DrainReport, PendingPod, PlannedHow, PlannedMove};
 pub use rights::UserRight;
+pub use summary::{advice, interruption_text, summary};
 pub use text::{news, nodes_words, plan_text, report_text, tree};
 
 /// Options of a drain.

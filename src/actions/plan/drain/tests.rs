@@ -795,6 +795,50 @@ fn the_tree_shows_what_each_replica_waits_for_and_fits() {
 }
 
 #[test]
+fn the_progress_is_one_line_with_the_first_cause_of_a_wait() {
+    let mut stage = Stage::new();
+    assert_eq!(summary(&stage.progress()), "Node n1: 0 replicas moved, 0 in motion, 3 pods to go");
+    stage.act(json!({}));
+    let expected = "Node n1: 0 replicas moved, 0 in motion, 3 pods to go; the operator has not seen its action yet";
+    assert_eq!(summary(&stage.progress()), expected);
+    stage.operator = Some("no operator runs".to_owned());
+    assert!(summary(&stage.progress()).ends_with("; no operator runs"), "{}", summary(&stage.progress()));
+    stage.operator = None;
+    stage.actions.clear();
+    stage.act(json!({"slots": [slot(0, "Succeeded"), slot(1, "Readying")]}));
+    // An action works on the last pods, so they are not part of the plan.
+    stage.plan = DrainPlan::default();
+    let expected = "Node n1: 1 replica moved, 1 in motion; waiting until the new pod is Ready";
+    assert_eq!(summary(&stage.progress()), expected);
+}
+
+#[test]
+fn an_interruption_names_what_continues_and_what_does_not() {
+    let mut stage = Stage::new();
+    let idle = interruption_text(&stage.progress());
+    let expected = "Interrupted. No action is in progress. Node n1 is cordoned. 3 pods to move when this command runs \
+                    again.\nTo continue, and to follow the actions: kubectl ganglion drain n1 -w\nTo abort the actions, and \
+                    uncordon: kubectl ganglion drain n1 --uncordon";
+    assert_eq!(idle, expected);
+    stage.act(json!({"slots": [slot(0, "Readying")]}));
+    let name = stage.actions[0].metadata.name.clone().unwrap();
+    let text = interruption_text(&stage.progress());
+    assert!(
+        text.starts_with(&format!("Interrupted. 1 action continues in the cluster: shop/{name}.\nTo continue")),
+        "{text}"
+    );
+    stage.actions = vec![stage.actions[0].clone(); 12];
+    let text = interruption_text(&stage.progress());
+    assert!(
+        text.starts_with("Interrupted. 12 actions continue in the cluster: ") && text.contains(" and 2 more."),
+        "{text}"
+    );
+    stage.actions.clear();
+    stage.act(ended("True", "Succeeded", &[slot(0, "Succeeded")]));
+    assert!(interruption_text(&stage.progress()).starts_with("Interrupted. No action is in progress."));
+}
+
+#[test]
 fn the_end_names_what_stays_and_what_to_do() {
     let mut stage = Stage::new();
     stage.act(ended("False", "BudgetBlocked", &[slot(0, "RolledBack")]));
