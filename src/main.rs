@@ -7,8 +7,15 @@ use anyhow::Context;
 use ganglion::cli::{self, Cli, Command};
 
 fn main() -> anyhow::Result<ExitCode> {
+    if cli::completion::serve() {
+        return Ok(ExitCode::SUCCESS);
+    }
     let done: anyhow::Result<()> = match Cli::read().command {
         Command::Crds(crds) => Ok(cli::crds(&crds)?),
+        Command::Completion(args) => {
+            cli::completion::completion(&args);
+            Ok(())
+        }
         Command::Policies(policies) => Ok(cli::policies(&policies)?),
         Command::Drain(drain) => return Ok(to_its_end(cli::drain::drain(drain))??),
         Command::Timeline(timeline) => return Ok(to_its_end(cli::timeline::timeline(timeline))??),

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{ArgMatches, Args};
 use kube::{Client, Config};
 
 use crate::operator::{self, ClusterAccess};
@@ -20,6 +20,14 @@ pub struct ClusterOptions {
     /// Context in the kubeconfig. Default: its current context.
     #[arg(long, env = "GANGLION_CONTEXT", value_name = "NAME")]
     context: Option<String>,
+}
+
+impl ClusterOptions {
+    /// The options in the matches of a command, as far as the command has them.
+    pub fn found_in(matches: &ArgMatches) -> Self {
+        let kubeconfig = matches.try_get_one("kubeconfig").ok().flatten().cloned();
+        Self { kubeconfig, context: matches.try_get_one("context").ok().flatten().cloned() }
+    }
 }
 
 impl From<ClusterOptions> for ClusterAccess {

@@ -5,6 +5,7 @@ pub mod approve;
 pub mod check;
 mod check_cluster;
 mod cluster;
+pub mod completion;
 pub mod drain;
 pub mod explain;
 mod explain_placement;
@@ -49,12 +50,16 @@ impl Cli {
     /// Parses the command line of this process. As a kubectl plugin (`kubectl-ganglion`), the program uses the plugin's
     /// name in its help.
     pub fn read() -> Self {
-        let called = std::env::args_os().next().map(PathBuf::from);
-        let is_plugin = called.as_deref().and_then(Path::file_stem).is_some_and(|name| name == PLUGIN);
         let command = Self::command();
-        let command = if is_plugin { command.name(PLUGIN).bin_name("kubectl ganglion") } else { command };
+        let command = if is_plugin() { command.name(PLUGIN).bin_name("kubectl ganglion") } else { command };
         Self::from_arg_matches(&command.get_matches()).unwrap_or_else(|error| error.exit())
     }
+}
+
+/// Whether this process was called as a kubectl plugin.
+fn is_plugin() -> bool {
+    let called = std::env::args_os().next().map(PathBuf::from);
+    called.as_deref().and_then(Path::file_stem).is_some_and(|name| name == PLUGIN)
 }
 
 #[derive(Subcommand, Debug)]
@@ -87,6 +92,8 @@ pub enum Command {
     /// Removes everything of the operator from the cluster but the installation itself: ends actions, deletes all
     /// objects of its kinds, and takes its marks off pods, workloads and nodes.
     Remove(remove::RemoveArgs),
+    /// Writes the script by which a shell, or kubectl, completes the commands, with names from the cluster.
+    Completion(completion::CompletionArgs),
 }
 
 /// Options of `run`.

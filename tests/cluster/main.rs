@@ -13,6 +13,7 @@ mod bystanders;
 mod checks;
 mod choices;
 mod cluster_check;
+mod completion;
 mod crash;
 mod drain;
 mod equal;

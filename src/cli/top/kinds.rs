@@ -1,5 +1,6 @@
 //! The kinds of `ganglion top`: names, resources, and what is watched for each.
 
+use clap_complete::engine::CompletionCandidate;
 use kube::core::ApiResource;
 
 use ganglion_api::GROUP;
@@ -51,6 +52,12 @@ impl TopKind {
             let known: Vec<&str> = Self::SHOWN.iter().map(|kind| kind.short()).collect();
             format!("not a kind of this view; the kinds are {}", known.join(", "))
         })
+    }
+
+    /// Short names, with the kinds as help.
+    pub fn candidates() -> Vec<CompletionCandidate> {
+        let candidate = |kind: Self| CompletionCandidate::new(kind.short()).help(Some(kind.kind().into()));
+        Self::SHOWN.into_iter().map(candidate).collect()
     }
 
     /// The resource in the API.

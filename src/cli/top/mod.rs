@@ -27,6 +27,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
+use clap_complete::engine::ArgValueCandidates;
 use jiff::Timestamp;
 use kube::Client;
 use thiserror::Error;
@@ -56,7 +57,8 @@ const SILENCE: Duration = Duration::from_secs(300);
 )]
 pub struct TopArgs {
     /// Kinds to show, as kubectl names them: wa, loop, swp, ncfg, plpol. Default: all.
-    #[arg(value_name = "KIND", value_delimiter = ',', value_parser = TopKind::parse)]
+    #[arg(value_name = "KIND", value_delimiter = ',', value_parser = TopKind::parse,
+        add = ArgValueCandidates::new(TopKind::candidates))]
     kinds: Vec<TopKind>,
     /// Namespace to show. Default: the namespace of the context.
     #[arg(short, long, value_name = "NS", conflicts_with = "all_namespaces")]
