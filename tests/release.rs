@@ -225,6 +225,7 @@ fn krew_mistakes(plugin: &Value) -> Vec<&'static str> {
             ("sha256", has("^[a-f0-9]{64}$", &platform["sha256"])),
             ("bin", platform["bin"] == "kubectl-ganglion"),
             ("files", files.iter().any(|file| file["from"] == platform["bin"])),
+            ("completion", files.iter().any(|file| file["from"] == "kubectl_complete-ganglion")),
             ("licence", files.iter().any(|file| has("^LICENSE", &file["from"]))),
             ("to", files.iter().all(|file| has("^.+$", &file["to"]))),
         ]);

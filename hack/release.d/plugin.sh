@@ -5,6 +5,9 @@ plugin() {
   local home=$WORK/plugin archive=$FILES/kubectl-$NAME.tar.gz hash
   mkdir "$home"
   install -m 755 "$PROGRAM" "$home/kubectl-ganglion"
+  # kubectl runs this program to complete the commands of the plugin.
+  "$PROGRAM" completion kubectl >"$home/kubectl_complete-ganglion"
+  chmod 755 "$home/kubectl_complete-ganglion"
   install -m 644 LICENSE "$home/LICENSE"
   pack "$home" | gzip -n -9 >"$archive"
   hash=$(sha256sum "$archive" | cut -d ' ' -f 1)
@@ -28,6 +31,8 @@ spec:
     policies and nodes do and why, checks loops, and approves their proposals.
   caveats: |
     The operator must run in the cluster, except for plan and check.
+    kubectl completes the commands once kubectl_complete-ganglion is in your
+    PATH: kubectl ganglion completion --help
   platforms:
     - selector:
         matchLabels:
@@ -38,6 +43,8 @@ spec:
       bin: kubectl-ganglion
       files:
         - from: kubectl-ganglion
+          to: .
+        - from: kubectl_complete-ganglion
           to: .
         - from: LICENSE
           to: .

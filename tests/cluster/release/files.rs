@@ -121,6 +121,11 @@ fn the_archive_of_the_plugin_works_with_kubectl_and_has_the_hash_of_its_manifest
         command.env("PATH", format!("{}:/usr/bin:/bin", home.path().display()));
         let version = run(command, None).await?;
         ensure!(version.trim() == format!("kubectl-ganglion {}", env!("CARGO_PKG_VERSION")), "{version}");
+        let mut command = Command::new(kubectl().await?);
+        command.args(["__complete", "ganglion", "expl"]).env_clear().env("HOME", home.path()).stdin(Stdio::null());
+        command.env("PATH", format!("{}:/usr/bin:/bin", home.path().display()));
+        let completed = run(command, None).await?;
+        ensure!(completed.starts_with("explain\t") && completed.contains("\n:4\n"), "{completed}");
 
         let manifest = read_yaml(&file("ganglion.yaml")?)?;
         let platform = &manifest[0]["spec"]["platforms"][0];
