@@ -1,7 +1,7 @@
 //! `ganglion top` in a pseudo-terminal: it shows objects as they change, changes them after a confirmation, and leaves
 //! the terminal as it was.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -222,9 +222,7 @@ fn the_view_survives_a_restart_of_the_api_server() {
         ensure!(!good && said.contains("the API server does not answer") && said.contains("kubectl version"), "{said}");
         cluster.fault(&["start", "apiserver"]).await?;
         top.until("a current view", |text| !text.contains("stale since")).await?;
-        let config = json!({"apiVersion": "ganglion.dev/v1alpha1", "kind": "NodeConfig", "metadata": {"name": "late"},
-            "spec": {"nodeName": "node-0", "suspend": true}});
-        testbed.create::<NodeConfig>(config).await?;
+        suspended(testbed, "late").await?;
         top.shows(&["ncfg late", "Suspended"]).await?;
 
         testbed.kubectl(&["delete", "crd", "placementpolicies.ganglion.dev"], None).await?;
@@ -235,6 +233,56 @@ fn the_view_survives_a_restart_of_the_api_server() {
         testbed.kubectl(&["apply", "--server-side", "-f", &crd], None).await?;
         cluster.established("placementpolicies.ganglion.dev").await?;
         top.until("the kind to be found", |text| !text.contains("not installed")).await?;
+        top.press("q").await?;
+        top.ends_with(0).await
+    });
+}
+
+/// A NodeConfig that is suspended.
+async fn suspended(testbed: &Testbed, name: &str) -> Result<()> {
+    let config = json!({"apiVersion": "ganglion.dev/v1alpha1", "kind": "NodeConfig", "metadata": {"name": name},
+        "spec": {"nodeName": "node-0", "suspend": true}});
+    testbed.create::<NodeConfig>(config).await.map(drop)
+}
+
+#[test]
+fn control_z_gives_the_terminal_back_to_the_shell_until_fg() {
+    story("top-stop", async |testbed| {
+        let access = Access::administrator(testbed).await?;
+        // Without line editing, bash itself does not change the terminal.
+        let args = ["--norc", "--noprofile", "--noediting", "-i"];
+        let mut shell = PtySession::start(Path::new("/bin/bash"), &args, &[], WIDE)?;
+        let (program, config) = (program()?.display().to_string(), access.path.display().to_string());
+        shell.press(&format!("{program} top -n {} --kubeconfig {config}\r", testbed.ns)).await?;
+        shell.shows(&["No objects in namespace"]).await?;
+        for (name, columns) in [("first", 120), ("second", 60)] {
+            shell.press("\x1a").await?;
+            shell.shows(&["Stopped"]).await?;
+            ensure!(!shell.is_changed(), "the terminal was not restored:\n{}", shell.text());
+            shell.press("clear; stty -a; echo sto''pped\r").await?;
+            shell.shows(&[" icanon ", " echo ", "opost -olcuc", "stopped"]).await?;
+            suspended(testbed, name).await?;
+            shell.resize(columns, 30)?;
+            shell.press("fg\r").await?;
+            shell.shows(&["ganglion top  namespace", &format!("ncfg {name}"), "Suspended"]).await?;
+            ensure!(
+                shell.is_changed() && !shell.text().contains("stopped"),
+                "not a screen of its own:\n{}",
+                shell.text()
+            );
+        }
+        shell.press("q").await?;
+        // Keys that are typed earlier may be read by the view.
+        shell.until("the prompt", |text| text.trim_end().ends_with(['$', '#'])).await?;
+        shell.press("exit 5\r").await?;
+        shell.ends_with(5).await?;
+
+        // No shell could continue it.
+        let mut top = access.top(testbed, &[], &[], WIDE)?;
+        top.shows(&["ncfg first"]).await?;
+        top.press("\x1a").await?;
+        suspended(testbed, "third").await?;
+        top.shows(&["ncfg third"]).await?;
         top.press("q").await?;
         top.ends_with(0).await
     });

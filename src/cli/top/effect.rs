@@ -12,6 +12,8 @@ pub enum TopEffect {
     Check(PlannedCommand),
     Perform(PlannedCommand),
     Explain(TopId),
+    /// Stop the job, until the shell continues it.
+    StopJob,
     Quit {
         interrupted: bool,
     },

@@ -19,6 +19,7 @@ pub fn on_key(model: &mut TopModel, key: KeyEvent) -> Vec<TopEffect> {
     if key.modifiers.contains(KeyModifiers::CONTROL) {
         return match key.code {
             KeyCode::Char('c') => vec![TopEffect::Quit { interrupted: true }],
+            KeyCode::Char('z') => vec![TopEffect::StopJob],
             _ => Vec::new(),
         };
     }

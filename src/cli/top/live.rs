@@ -20,6 +20,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
 use super::effect::TopEffect;
 use super::facts::TopId;
+use super::jobs::{JobControl, stop_job};
 use super::kinds::TopKind;
 use super::model::TopModel;
 use super::screen::draw;
@@ -46,12 +47,13 @@ const TASKS: usize = 16;
 pub async fn show(mut model: TopModel, watcher: Client, client: Client) -> Result<ExitCode, Error> {
     let mut interrupted = interrupts()?;
     let mut hangup = signal(SignalKind::hangup()).map_err(SignalsError::from)?;
+    let mut jobs = JobControl::new()?;
     let panicked = Arc::new(Notify::new());
     let (sender, mut events) = mpsc::channel(EVENTS);
     let mut work =
         TopWork { client, sender: sender.clone(), tasks: JoinSet::new(), watches: TopWatches::new(watcher, sender) };
     work.watches.start(&model.scope, model.epoch, &model.kinds);
-    let _guard = TerminalGuard::enter(Arc::clone(&panicked)).map_err(Error::Terminal)?;
+    let guard = TerminalGuard::enter(Arc::clone(&panicked)).map_err(Error::Terminal)?;
     let mut terminal = new_terminal()?;
     let mut keys = EventStream::new();
     let mut seconds = interval(Duration::from_secs(1));
@@ -65,6 +67,12 @@ pub async fn show(mut model: TopModel, watcher: Client, client: Client) -> Resul
             () = panicked.notified() => return Err(Error::Panicked),
             () = interrupted.arrived() => return Ok(ExitCode::from(INTERRUPTED)),
             _ = hangup.recv() => return Ok(ExitCode::from(INTERRUPTED)),
+            signal = jobs.arrived() => {
+                jobs.follow(signal, &guard).await.map_err(Error::Terminal)?;
+                // The whole view is drawn again, in the present size.
+                let (width, height) = crossterm::terminal::size().map_err(Error::Terminal)?;
+                Some(TopEvent::Resized(width, height))
+            }
             () = sleep_until(due.unwrap_or(drawn)), if due.is_some() => {
                 model.refresh();
                 paint(&mut terminal, &model)?;
@@ -131,6 +139,7 @@ impl TopWork {
         match effect {
             TopEffect::Quit { interrupted: true } => return Some(ExitCode::from(INTERRUPTED)),
             TopEffect::Quit { interrupted: false } => return Some(ExitCode::SUCCESS),
+            TopEffect::StopJob => stop_job(),
             TopEffect::Watch(scope, epoch) => self.watches.start(&scope, epoch, &model.kinds),
             TopEffect::Check(planned) => {
                 self.spawn(TopEvent::Checked(busy()), async { TopEvent::Checked(work::check(client, planned).await) });

@@ -4,6 +4,7 @@ mod command;
 mod detail;
 mod effect;
 mod facts;
+mod jobs;
 mod keys;
 mod kinds;
 mod live;

@@ -29,7 +29,7 @@ n          namespace (empty: all)    N        all namespaces
 o          sort by the next column   O        reverse the order
 s          suspend                   r        resume
 x          abort an action           a        approve a proposal
-q, Ctrl-C  quit
+q, Ctrl-C  quit                      Ctrl-Z   stop; the shell's fg continues
 
 Each change asks first, and the rights for it are checked.
 ";

@@ -26,11 +26,20 @@ impl TerminalGuard {
             report(info);
             panicked.notify_one();
         }));
-        CHANGED.store(true, Ordering::SeqCst);
         let guard = Self;
-        enable_raw_mode()?;
-        execute!(stdout(), EnterAlternateScreen, EnableBracketedPaste, Hide)?;
+        change()?;
         Ok(guard)
+    }
+
+    /// Restores the terminal for other programs.
+    pub fn leave(&self) {
+        restore();
+    }
+
+    /// Changes the terminal again, whatever other programs have done with it.
+    pub fn enter_again(&self) -> io::Result<()> {
+        restore();
+        change()
     }
 }
 
@@ -38,6 +47,12 @@ impl Drop for TerminalGuard {
     fn drop(&mut self) {
         restore();
     }
+}
+
+fn change() -> io::Result<()> {
+    CHANGED.store(true, Ordering::SeqCst);
+    enable_raw_mode()?;
+    execute!(stdout(), EnterAlternateScreen, EnableBracketedPaste, Hide)
 }
 
 /// Restores the terminal once. An error would concern a terminal that is gone.

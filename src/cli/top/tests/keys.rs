@@ -215,14 +215,16 @@ fn a_kind_without_rights_has_no_objects() {
 }
 
 #[test]
-fn the_view_is_left_by_q_and_by_control_c() {
+fn the_view_is_left_by_q_and_by_control_c_and_stopped_by_control_z() {
     let mut model = filled((80, 24));
+    assert_eq!(control(&mut model, 'z'), [TopEffect::StopJob]);
     assert_eq!(control(&mut model, 'c'), [TopEffect::Quit { interrupted: true }]);
     press(&mut model, KeyCode::Char('?'));
     assert!(press(&mut model, KeyCode::Char('q')).is_empty(), "q leaves the help");
     assert_eq!(press(&mut model, KeyCode::Char('q')), [TopEffect::Quit { interrupted: false }]);
     press(&mut model, KeyCode::Char('/'));
     assert!(press(&mut model, KeyCode::Char('q')).is_empty(), "q is a letter of the filter");
+    assert_eq!(control(&mut model, 'z'), [TopEffect::StopJob]);
     assert_eq!(control(&mut model, 'c'), [TopEffect::Quit { interrupted: true }]);
 }
 
@@ -244,7 +246,7 @@ proptest! {
                     TopEffect::Check(planned) => {
                         update(&mut model, TopEvent::Checked(Ok(planned)), now());
                     }
-                    TopEffect::Watch(..) | TopEffect::Explain(_) | TopEffect::Quit { .. } => {}
+                    TopEffect::Watch(..) | TopEffect::Explain(_) | TopEffect::StopJob | TopEffect::Quit { .. } => {}
                 }
             }
         }
