@@ -9,14 +9,15 @@ use anyhow::{Context, Result, bail, ensure};
 use ganglion_api::decision::Decision;
 use ganglion_api::execution::Execution;
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::ServiceAccount;
+use k8s_openapi::api::core::v1::{Event, ServiceAccount};
+use kube::ResourceExt;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::json;
 use tempfile::TempDir;
 use testkit::NODE_OWNER;
-use testkit::action::deployment;
+use testkit::action::{deployment, move_pod};
 use testkit::operator::program;
-use testkit::plane::kubeconfig;
+use testkit::plane::{Plane, kubeconfig};
 use testkit::servers::browser::{Browser, ColorScheme};
 use testkit::testbed::loops::{
     SCALES, account, grant_to, loop_story, make, on, push, ready, replicas, travelled, until,
@@ -24,7 +25,8 @@ use testkit::testbed::loops::{
 use testkit::testbed::nodes::Size;
 use testkit::testbed::pools::{converged, inline, kubelet, pool, pool_story, reloading, stateful_set};
 use testkit::testbed::workload::Workload;
-use testkit::testbed::{Testbed, story};
+use testkit::testbed::{Road, Testbed, story, story_on};
+use testkit::{block_on, root};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 
@@ -56,17 +58,36 @@ struct Followed {
 
 impl Followed {
     async fn start(testbed: &Testbed, kind: &str, name: &str) -> Result<Self> {
+        Self::start_as(&testbed.administrator().await?, testbed, kind, name).await
+    }
+
+    /// Starts it with the rights of this kubeconfig.
+    async fn start_as(kubeconfig: &str, testbed: &Testbed, kind: &str, name: &str) -> Result<Self> {
         let home = TempDir::new()?;
         let path = home.path().join("kubeconfig");
-        std::fs::write(&path, testbed.administrator().await?)?;
-        let mut command = Command::new(program()?);
+        std::fs::write(&path, kubeconfig)?;
+        // Messages arrive among the lines.
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", "exec \"$@\" 2>&1", "sh"]).arg(program()?);
         command.args(["timeline", kind, name, "-w", "-n", &testbed.ns, "--kubeconfig"]).arg(&path);
-        command.env_clear().kill_on_drop(true).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+        command.env_clear().kill_on_drop(true).stdin(Stdio::null()).stdout(Stdio::piped());
         let mut child = command.spawn()?;
         let lines = BufReader::new(child.stdout.take().context("no standard output")?).lines();
         let mut followed = Self { child, lines, said: String::new(), _home: home };
         followed.until("Waiting for what happens next").await?;
         Ok(followed)
+    }
+
+    /// Waits until it has ended by itself, without an error.
+    async fn ends(mut self) -> Result<()> {
+        let status = tokio::time::timeout(SOON, self.child.wait()).await??;
+        ensure!(status.success(), "{status} after\n{}", self.said);
+        Ok(())
+    }
+
+    /// Reads until a line contains this, unless an earlier one does.
+    async fn until_any(&mut self, part: &str) -> Result<()> {
+        if self.said.contains(part) { Ok(()) } else { self.until(part).await }
     }
 
     /// Reads until a line contains this.
@@ -147,9 +168,7 @@ fn a_loop_that_scales_and_is_undone_is_told_in_order() {
 
         testbed.api::<ganglion_api::closed_loop::ClosedLoop>().delete("web", &DeleteParams::default()).await?;
         followed.until("web was deleted; its timeline ends.").await?;
-        let status = tokio::time::timeout(SOON, followed.child.wait()).await??;
-        ensure!(status.success(), "{status}");
-        Ok(())
+        followed.ends().await
     });
 }
 
@@ -297,6 +316,21 @@ fn what_the_user_may_not_read_is_named_and_the_rest_is_told() {
                 "No Monitoring is shown",
             ],
         )?;
+        // Watches need more verbs. Each problem is said once, and solved while the command runs.
+        let mut followed = Followed::start_as(&kubeconfig, testbed, "loop", "web").await?;
+        for kind in ["ClosedLoop", "Decision", "Execution", "Event"] {
+            followed.until_any(&format!("No {kind} is shown: access is denied.")).await?;
+        }
+        let kinds = "--resource=closedloops.ganglion.dev,decisions.ganglion.dev";
+        testbed.kubectl(&["create", "role", "watcher", "--verb=list,watch", kinds], None).await?;
+        let reader = format!("--serviceaccount={}:reader", testbed.ns);
+        testbed.kubectl(&["create", "rolebinding", "watcher", "--role=watcher", &reader], None).await?;
+        let time = push(testbed, "web", json!({"cpu": "3"})).await?;
+        ensure!(travelled(testbed, "web", time).await?.2.is_some(), "no second act");
+        followed.until_any(" decision  decision 2: Low cpu, value 3").await?;
+        let times = followed.said.matches("No Decision is shown: access is denied.").count();
+        ensure!(times == 1, "said {times} times:\n{}", followed.said);
+
         let (good, said) = run("wen", &[]).await?;
         let words = format!(
             "there is no ClosedLoop wen in namespace {}; `kubectl get closedloops -A` lists all of them",
@@ -310,6 +344,51 @@ fn what_the_user_may_not_read_is_named_and_the_rest_is_told() {
             good && said.contains("Nothing is recorded in this time.") && said.contains("not shown: --since begins at"),
             "{said}"
         );
+        Ok(())
+    });
+}
+
+#[test]
+fn following_survives_a_restart_of_the_api_server_and_names_missing_kinds() {
+    let own = block_on(Plane::own("timeline", 2)).expect("a plane of its own");
+    story_on(&own.0, Road::Direct, "timeline-restart", async |testbed| {
+        let cluster = &own.0.cluster;
+        let mut moves = move_pod("absent", "node-0");
+        moves["suspend"] = json!(true);
+        let action = testbed.act("go", moves).await?;
+        testbed.kubectl(&["delete", "crd", "workloadactionreceipts.ganglion.dev"], None).await?;
+        let mut followed = Followed::start(testbed, "wa", "go").await?;
+        let missing = "No WorkloadActionReceipt is shown: its kind is not installed; apply the CRDs of the operator.";
+        ensure!(followed.said.contains(missing), "{}", followed.said);
+
+        cluster.fault(&["stop", "apiserver"]).await?;
+        followed.until("the API server failed").await?;
+        ensure!(followed.said.contains("Trying again."), "{}", followed.said);
+        cluster.fault(&["start", "apiserver"]).await?;
+        let about = json!({"apiVersion": "ganglion.dev/v1alpha1", "kind": "WorkloadAction", "name": "go",
+            "namespace": testbed.ns, "uid": action.uid()});
+        let event = json!({"metadata": {"name": "go.1"}, "involvedObject": about, "type": "Normal", "reason": "Checked",
+            "message": "after the restart", "firstTimestamp": "2026-11-21T10:00:30Z"});
+        testbed.create::<Event>(event).await?;
+        followed.until("after the restart").await?;
+
+        testbed.kubectl(&["delete", "wa", "go"], None).await?;
+        followed.until("go was deleted; its timeline ends.").await?;
+        ensure!(followed.said.matches("object    created").count() == 1, "shown again:\n{}", followed.said);
+        followed.ends().await?;
+        testbed.kubectl(&["delete", "crd", "workloadactions.ganglion.dev"], None).await?;
+        for args in [&["timeline", "wa", "go"][..], &["timeline", "wa", "go", "-w"]] {
+            let (good, said) = testbed.ganglion(args).await?;
+            ensure!(
+                !good && said.contains("the API server has no kind WorkloadAction: install the operator's CRDs"),
+                "{said}"
+            );
+        }
+        for kind in ["workloadactions", "workloadactionreceipts"] {
+            let crd = root().join(format!("crds/{kind}.ganglion.dev.yaml")).display().to_string();
+            testbed.kubectl(&["apply", "--server-side", "-f", &crd], None).await?;
+            cluster.established(&format!("{kind}.ganglion.dev")).await?;
+        }
         Ok(())
     });
 }
