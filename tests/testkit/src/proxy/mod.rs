@@ -34,7 +34,7 @@ use streams::Streams;
 /// A mutating request of the operator, except for leases and events.
 #[derive(Clone, Debug)]
 pub struct Write {
-    /// Number of the request, from 1.
+    /// Number of the request, from 1; 0 for events.
     pub number: usize,
     pub method: Method,
     /// Path without the API prefix and namespace, such as `pods/web-1/eviction`.
@@ -86,6 +86,7 @@ struct ProxyState {
     upstream: Client,
     writes: Mutex<Vec<Write>>,
     gates: Mutex<Vec<Gate>>,
+    event_gates: Mutex<Vec<Gate>>,
     storm: Mutex<Option<Storm>>,
     streams: Streams,
     link: Arc<NetworkLink>,
@@ -106,6 +107,7 @@ impl Proxy {
             upstream: Client::try_from(config)?,
             writes: Mutex::default(),
             gates: Mutex::default(),
+            event_gates: Mutex::default(),
             storm: Mutex::default(),
             streams: Streams::new(Arc::clone(&link)),
             link,
@@ -128,6 +130,13 @@ impl Proxy {
     pub fn hold(&self, nth: usize, when: HoldPoint, which: impl Fn(&Write) -> bool + Send + 'static) -> Held {
         let (gate, held) = gate::pair(nth, when, which);
         lock(&self.shared.gates).push(gate);
+        held
+    }
+
+    /// The same for requests that write events.
+    pub fn hold_event(&self, nth: usize, when: HoldPoint) -> Held {
+        let (gate, held) = gate::pair(nth, when, |_| true);
+        lock(&self.shared.event_gates).push(gate);
         held
     }
 
@@ -236,10 +245,10 @@ async fn deliver_late(
 }
 
 impl ProxyState {
-    /// Records the request if it is mutating and not for a lease or an event.
+    /// Returns the request if it is mutating and not for a lease. Records it if it is not for an event.
     fn note(&self, method: &Method, path: &str, bytes: &Bytes) -> Option<Write> {
         let question = path.ends_with("/selfsubjectreviews") || path.ends_with("/selfsubjectaccessreviews");
-        if question || *method == Method::GET || path.contains("/leases") || path.contains("/events") {
+        if question || *method == Method::GET || path.contains("/leases") {
             return None;
         }
         let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
@@ -249,20 +258,19 @@ impl ProxyState {
             _ if parts.first() == Some(&"api") => after(2),
             _ => after(3),
         };
-        let mut writes = lock(&self.writes);
-        let write = Write {
-            number: writes.len() + 1,
-            method: method.clone(),
-            target,
-            body: serde_json::from_slice(bytes).unwrap_or_default(),
-            answer: None,
-        };
-        writes.push(write.clone());
+        let body = serde_json::from_slice(bytes).unwrap_or_default();
+        let mut write = Write { number: 0, method: method.clone(), target, body, answer: None };
+        if !write.is_on("events") {
+            let mut writes = lock(&self.writes);
+            write.number = writes.len() + 1;
+            writes.push(write.clone());
+        }
         Some(write)
     }
 
     async fn stop(&self, write: &Write, when: HoldPoint) -> Go {
-        let gate = gate::take(&mut lock(&self.gates), write, when);
+        let gates = if write.is_on("events") { &self.event_gates } else { &self.gates };
+        let gate = gate::take(&mut lock(gates), write, when);
         match gate {
             Some(gate) => gate.stop(write.clone()).await,
             None => Go::On,
@@ -279,7 +287,8 @@ impl ProxyState {
 
     fn answered(&self, write: Option<&Write>, answer: Response) -> Response {
         if let Some(write) = write
-            && let Some(noted) = lock(&self.writes).get_mut(write.number - 1)
+            && let Some(at) = write.number.checked_sub(1)
+            && let Some(noted) = lock(&self.writes).get_mut(at)
         {
             noted.answer = Some(answer.status());
         }
