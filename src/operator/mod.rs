@@ -46,6 +46,7 @@ use ganglion_placement::cache::{self, PlacementCache};
 use ganglion_placement::extender::Extender;
 use ganglion_runtime::certificate::CertificateKeeper;
 use ganglion_runtime::certificate::tls::ServerConfigError;
+use ganglion_runtime::events;
 use ganglion_runtime::lease::{Elector, KubeLeases, LeaseLost, Timings};
 use ganglion_runtime::metrics::Metrics;
 use ganglion_runtime::store::Store;
@@ -266,15 +267,21 @@ impl OperatorParts {
         self.metrics.leader.set(1);
         let leader = CancellationToken::new();
         let _fence = leader.clone().drop_guard();
+        let (events, sender) = events::line(&self.metrics);
+        let timeout = self.settings.request_timeout();
+        // The identity of a process in a pod is the name and the uid of the pod.
+        let pod = self.identity.rsplit_once('_').map_or(&*self.identity, |(name, _)| name);
+        let sending = sender.run(self.client.clone(), pod.to_owned(), timeout, leader.clone());
         let term = Term {
             parts: self,
             leader: leader.clone(),
             tasks: JoinSet::new(),
-            senders: JoinSet::new(),
             traces: self.spans.clone().map(|spans| traces::of_term(&self.store, spans)),
+            events,
+            sender: JoinSet::from_iter([sending]),
             name: term_name(),
         };
-        let TermTasks { mut work, mut senders } = start(term);
+        let TermTasks { mut work, mut sender } = start(term);
         let result = tokio::select! {
             biased;
             // No draining: another replica may already act.
@@ -282,14 +289,14 @@ impl OperatorParts {
                 leader.cancel();
                 Err(Error::Lease(lost))
             }
-            Err(panicked) = tasks::ended(&mut senders) => Err(panicked.into()),
+            Err(panicked) = tasks::ended(&mut sender) => Err(panicked.into()),
             done = tasks::ended(&mut work) => done.map_err(Error::from),
         };
         self.metrics.leader.set(0);
         if result.is_ok() {
             leader.cancel();
             // Events that are not sent in time are lost.
-            let _ = tokio::time::timeout(LAST_WORDS, tasks::ended(&mut senders)).await;
+            let _ = tokio::time::timeout(LAST_WORDS, tasks::ended(&mut sender)).await;
         }
         result
     }

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use kube::runtime::events::Reporter;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -26,7 +25,7 @@ use ganglion_placement::policy::{PlacementPolicyController, UsagePublisher, run_
 use ganglion_pools::{SwarmPoolController, WorkerProbes};
 use ganglion_runtime::context::Context;
 use ganglion_runtime::discovery::Discovery;
-use ganglion_runtime::events;
+use ganglion_runtime::events::Events;
 use ganglion_runtime::fairness::{FairLimit, FairMemory};
 use ganglion_runtime::frame::{self, Memories, Reconciler};
 use ganglion_runtime::metrics::LimitLabel;
@@ -42,8 +41,8 @@ const HASTY_ROUND: Duration = Duration::from_secs(1);
 pub struct TermTasks {
     /// Tasks of the controllers.
     pub work: JoinSet<()>,
-    /// Tasks that send their events.
-    pub senders: JoinSet<()>,
+    /// The task that sends their events.
+    pub sender: JoinSet<()>,
 }
 
 /// The controllers of one leader term.
@@ -51,10 +50,12 @@ pub struct Term<'a> {
     pub parts: &'a OperatorParts,
     pub leader: CancellationToken,
     pub tasks: JoinSet<()>,
-    /// Tasks that send events.
-    pub senders: JoinSet<()>,
     /// Reports traces of loops, if there is an endpoint for them.
     pub traces: Option<Arc<LoopTraces>>,
+    /// Events of all controllers: one queue, so that those of one object are in order.
+    pub events: Events,
+    /// The task that sends them.
+    pub sender: JoinSet<()>,
     /// Name of the term, as written to statuses.
     pub name: Arc<str>,
 }
@@ -123,7 +124,7 @@ impl Term<'_> {
     }
 
     fn ended(self) -> TermTasks {
-        TermTasks { work: self.tasks, senders: self.senders }
+        TermTasks { work: self.tasks, sender: self.sender }
     }
 
     /// Starts the controllers of actions and gates.
@@ -232,19 +233,16 @@ impl Term<'_> {
         controller
     }
 
-    fn context(&mut self, controller: &str) -> Context {
-        let OperatorParts { client, outbound, settings, metrics, store, stop, identity, .. } = self.parts;
-        let (events, sender) = events::line(metrics);
-        let from = Reporter { controller: format!("ganglion/{controller}"), instance: Some(identity.clone()) };
+    fn context(&self, controller: &str) -> Context {
+        let OperatorParts { client, outbound, settings, metrics, store, stop, .. } = self.parts;
         let timeout = settings.request_timeout();
-        self.senders.spawn(sender.run(client.clone(), from, timeout, self.leader.clone()));
         let observer = self.traces.clone().map(|traces| traces as Arc<dyn WriteObserver>);
         Context {
             store: store.clone(),
             writer: Writer::new(client.clone(), timeout, self.leader.clone(), metrics.clone())
                 .within(outbound.web().bytes().clone())
                 .observed_by(observer),
-            events,
+            events: self.events.reported_by(controller),
             metrics: metrics.clone(),
             clock: Timestamp::now,
             term: Arc::clone(&self.name),

@@ -199,6 +199,7 @@ pub struct Metrics {
     pub sources: Family<SourceLabels, Counter>,
     pub outbound_full: Family<LimitLabel, Counter>,
     pub events_dropped: Counter,
+    pub events_left_out: Counter,
     pub janitor: Family<ReasonLabel, Counter>,
     pub notifications: Family<ReasonLabel, Counter>,
     pub leader: Gauge,
@@ -245,6 +246,7 @@ impl Metrics {
             sources: Family::default(),
             outbound_full: Family::default(),
             events_dropped: Counter::default(),
+            events_left_out: Counter::default(),
             janitor: Family::default(),
             notifications: Family::default(),
             leader: Gauge::default(),
@@ -312,6 +314,11 @@ impl Metrics {
             "events_dropped",
             "Kubernetes Events that were dropped because the queue was full or the API server refused them",
             self.events_dropped.clone(),
+        );
+        registry.register(
+            "events_left_out",
+            "Kubernetes Events that were not sent because their object had ten within a minute",
+            self.events_left_out.clone(),
         );
         registry.register(
             "janitor_actions",

@@ -48,7 +48,8 @@ pub struct StatusWriter {
 }
 
 impl StatusWriter {
-    /// Writes the status, stores the answer, and publishes the events about the change.
+    /// Writes the status, stores the answer, and publishes the events about the change. A change from one version of
+    /// the object has the same events, whichever process writes it.
     pub async fn write<K: Kube + Fact + Serialize>(
         &self,
         ctx: &Context,
@@ -74,7 +75,7 @@ impl StatusWriter {
         };
         ctx.write_own::<K, K>(self.effect, object, write).await?;
         for event in events {
-            ctx.events.publish(reference::<K>(&id), event);
+            ctx.events.publish(reference::<K>(&id), event.in_occurrence(&id.version));
         }
         Ok(())
     }

@@ -38,17 +38,20 @@ async fn forge(testbed: &Testbed, pod: &str, slot: &str) -> Result<()> {
     testbed.kubectl(&args, None).await.map(drop)
 }
 
-/// Waits for the event that says that nothing is done with the pod.
+/// Number of events that say that nothing is done with the pod.
+async fn warnings(testbed: &Testbed, pod: &str) -> Result<usize> {
+    let params = ListParams::default().fields(&format!("involvedObject.name={pod}"));
+    let events = testbed.api::<Event>().list(&params).await?;
+    Ok(events.iter().filter(|event| event.reason.as_deref() == Some("MarksNotConfirmed")).count())
+}
+
+/// Waits for such an event.
 async fn is_left_alone(testbed: &Testbed, pod: &str) -> Result<()> {
     let wait = async {
-        loop {
-            let params = ListParams::default().fields(&format!("involvedObject.name={pod}"));
-            let events = testbed.api::<Event>().list(&params).await?;
-            if events.items.iter().any(|event| event.reason.as_deref() == Some("MarksNotConfirmed")) {
-                return Ok(());
-            }
+        while warnings(testbed, pod).await? == 0 {
             tokio::time::sleep(std::time::Duration::from_millis(200)).await;
         }
+        Ok(())
     };
     tokio::time::timeout(TIMEOUT, wait).await.with_context(|| format!("no event about pod {pod}"))?
 }
@@ -85,7 +88,16 @@ fn marks_of_a_finished_action_on_other_pods_delete_none() {
         is_left_alone(testbed, "other").await?;
         still_runs(testbed, &alone).await?;
         still_runs(testbed, &other).await?;
-        testbed.kubectl(&["delete", "pod", "alone", "other"], None).await?;
+        // The next process finds the same pods. It publishes its events in the order of their names.
+        guarded_pod(testbed, "third").await?;
+        forge(testbed, "third", &slot).await?;
+        testbed.kill_and_restart().await?;
+        is_left_alone(testbed, "third").await?;
+        for pod in ["alone", "other"] {
+            let events = warnings(testbed, pod).await?;
+            ensure!(events == 1, "{events} events about pod {pod}");
+        }
+        testbed.kubectl(&["delete", "pod", "alone", "other", "third"], None).await?;
         // A pod of a ReplicaSet only loses the marks.
         scene.moved(testbed, &[&scene.pod(0).0], &[&scene.free(0)]).await.map(drop)
     });

@@ -12,6 +12,7 @@ use super::WorkloadActionController;
 use ganglion_actions_plan::effect::Effect;
 use ganglion_actions_plan::janitor::{Leftovers, Sweep};
 use ganglion_api::workload_action::WorkloadAction;
+use ganglion_core::facts::Identity;
 use ganglion_core::world::Fact;
 use ganglion_runtime::events::{EventText, reference};
 use ganglion_runtime::metrics::ReasonLabel;
@@ -45,7 +46,7 @@ impl Janitor {
         }
         let Sweep { effects, unproven, again } = controller.ctx.store.read(|world| self.0.sweep(world, now));
         for pod in &unproven {
-            controller.ctx.events.publish(reference::<Pod>(pod), left_alone());
+            controller.ctx.events.publish(reference::<Pod>(pod), left_alone(pod));
         }
         for effect in effects {
             if controller.ctx.stop.is_cancelled() {
@@ -58,11 +59,11 @@ impl Janitor {
     }
 }
 
-/// Event on a pod with marks that nothing confirms.
-fn left_alone() -> EventText {
+/// Event on a pod with marks that nothing confirms; once for each pod, also after a restart.
+fn left_alone(pod: &Identity) -> EventText {
     let note = "the pod has the marks of a WorkloadAction that does not record it, so nothing is done with it; remove \
                 the annotations ganglion.dev/slot and ganglion.dev/role, or delete the pod if it is not needed";
-    EventText { warning: true, reason: "MarksNotConfirmed".to_owned(), note: note.to_owned(), about: None }
+    EventText::warning("MarksNotConfirmed", note).in_occurrence(pod.uid.as_str())
 }
 
 async fn clean(controller: &WorkloadActionController, effect: &Effect) {

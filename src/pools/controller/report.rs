@@ -192,15 +192,19 @@ const EVENTS: [ConditionEvent; 2] = [
 
 /// Events for a new status: the assignment changed, all workers converged, or somebody has to solve a problem.
 fn events(old: &SwarmPoolStatus, new: &SwarmPoolStatus) -> Vec<EventText> {
-    // The version makes the events of two assignments differ, so that they are not aggregated.
-    let about = new.version.map(|version| format!("version {version}"));
     let mut events = Vec::new();
     if let Some(change) = new.last_change.as_ref().filter(|_| old.last_change != new.last_change) {
         let note = format!("{}: {} to move to another worker", change.why, counted(new.moved.unwrap_or(0), "job"));
-        events.push(EventText { warning: false, reason: "Dealt".to_owned(), note, about: about.clone() });
+        events.push(EventText::normal("Dealt", note));
     }
+    let was_working =
+        old.conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "Unknown");
     for event in condition_events(&EVENTS, &old.conditions, &new.conditions) {
-        events.push(EventText { about: about.clone(), ..event });
+        // A new process waits for the workers again, and they converge on the same version once more.
+        events.push(match new.version.filter(|_| was_working && !event.warning) {
+            Some(version) => event.in_occurrence(&format!("version {version}")),
+            None => event,
+        });
     }
     events
 }

@@ -28,7 +28,6 @@ use children::{KnownChildren, ReconciledChildren};
 use ganglion_api::closed_loop::reasons::LoopReason;
 use ganglion_api::closed_loop::{ClosedLoop, LoopMode};
 use ganglion_api::marks;
-use ganglion_core::digest::digest;
 use ganglion_core::facts::Key;
 use ganglion_core::names::{DEFAULT_ACCOUNT, is_name};
 use ganglion_core::namespaces::Namespaces;
@@ -214,9 +213,7 @@ fn restored(children: &[String]) -> EventText {
          managedFields for the author",
         children.join(", ")
     );
-    // Otherwise a later event about other fields would only count for the first one.
-    let about = Some(digest(&[&note], 8));
-    EventText { warning: true, reason: "ChildRestored".to_owned(), note, about }
+    EventText::warning("ChildRestored", note)
 }
 
 impl ClosedLoopController {

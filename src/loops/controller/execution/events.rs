@@ -23,9 +23,10 @@ pub fn transition_event(
         }
     };
     let changed = before.claim.as_ref().filter(|_| !warning).map(|claim| acted::event_reason(&claim.action));
-    let reason = changed.or(after.reason)?.as_str().to_owned();
+    let reason = changed.or(after.reason)?.as_str();
     let note = if warning { None } else { done() };
-    Some(EventText { warning, reason, note: note.or_else(|| after.message.clone()).unwrap_or_default(), about: None })
+    let note = note.or_else(|| after.message.clone()).unwrap_or_default();
+    Some(EventText { warning, ..EventText::normal(reason, note) })
 }
 
 #[cfg(test)]

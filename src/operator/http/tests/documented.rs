@@ -31,6 +31,7 @@ fn metrics_of_all() -> Metrics {
         sources,
         outbound_full,
         events_dropped: _,
+        events_left_out: _,
         janitor,
         notifications,
         leader: _,

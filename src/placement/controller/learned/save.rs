@@ -149,7 +149,7 @@ pub fn lost_event(map: &Key, error: &SavedTextError) -> EventText {
         "values learned before the operator started are lost: ConfigMap {map}: {error}; the agents continue with the \
          values learned since then"
     );
-    EventText { warning: true, reason: PolicyReason::MemoryLost.as_str().to_owned(), note, about: None }
+    EventText::warning(PolicyReason::MemoryLost.as_str(), note)
 }
 
 #[cfg(test)]
