@@ -4,13 +4,14 @@ use futures::future::join_all;
 use tracing::{debug, info};
 
 use super::error::ActError;
+use super::events::OtherEvent;
 use super::reservation::{Reservation, RunningEffect, replaced_slots};
 use super::{ActionMemory, WorkloadActionController, act, events};
 use ganglion_actions_plan::effect::{self, Effect, Refusal, RefusalKind};
 use ganglion_actions_plan::refused;
 use ganglion_actions_plan::world::ActionsWorld;
 use ganglion_api::workload_action::{WorkloadAction, WorkloadActionStatus};
-use ganglion_core::facts::{Key, SlotId};
+use ganglion_core::facts::{Identity, Key, SlotId};
 use ganglion_runtime::error::Error;
 use ganglion_runtime::events::reference;
 use ganglion_runtime::metrics::ReasonLabel;
@@ -124,13 +125,21 @@ impl WorkloadActionController {
         let before = self.replaced_status(effect);
         act::act(&self.ctx, effect).await?;
         info!(effect = effect.name(), on = %effect.target().key(), slot = effect.slot().map(SlotId::as_str), "done");
-        if let Effect::Record { action, status } | Effect::Admit { action, status, .. } = effect
-            && let Some(event) = events::transition_event(before.as_ref(), status)
-                .or_else(|| events::given_up_event(before.as_ref(), status))
-        {
-            self.ctx.events.publish(reference::<WorkloadAction>(action), event);
+        if let Effect::Record { action, status } | Effect::Admit { action, status, .. } = effect {
+            self.publish_events(action, before.as_ref(), status);
         }
         Ok(())
+    }
+
+    /// Publishes the events about this change of the status: of the action, and of the objects that it changes.
+    fn publish_events(&self, action: &Identity, before: Option<&WorkloadActionStatus>, after: &WorkloadActionStatus) {
+        let own = events::transition_event(before, after).or_else(|| events::given_up_event(before, after));
+        let Some(own) = own else { return };
+        self.ctx.events.publish(reference::<WorkloadAction>(action), own.in_occurrence(action.uid.as_str()));
+        let others = self.ctx.store.read(|world| events::other_events(action, before, after, world));
+        for OtherEvent { object, text } in others {
+            self.ctx.events.publish(object, text);
+        }
     }
 
     /// The status that the effect replaces.

@@ -98,13 +98,18 @@ fn best_match(draft: &Draft, told: &[bool], one: &Occurrence) -> Option<usize> {
 fn matches(hint: &EventHint, one: &Occurrence) -> bool {
     let kind = one.event.involved_object.kind.as_deref().unwrap_or_default();
     // The note of a series is that of its first event.
-    let same_note = one.nth > 1
-        || hint.note.as_deref().is_none_or(|expected| is_start(expected, note(one)) || is_start(note(one), expected));
+    let same_note = one.nth > 1 || hint.note.as_deref().is_none_or(|expected| is_note(note(one), expected));
     let same_reason = hint.reasons.is_empty() || hint.reasons.iter().any(|known| known == reason(one));
     kind == hint.kind && same_reason && same_note
 }
 
-/// Whether a text begins with the other one. Notes are cut, and a note may add a number.
+/// Whether a note tells this message. It may begin with the name of the other object, end in a number, or be cut.
+fn is_note(note: &str, message: &str) -> bool {
+    let unnamed = note.split_once(": ").map_or(note, |(_, rest)| rest);
+    [note, unnamed].into_iter().any(|note| is_start(message, note) || is_start(note, message))
+}
+
+/// Whether a text begins with the other one.
 fn is_start(start: &str, text: &str) -> bool {
     text.starts_with(start) && (!start.is_empty() || text.is_empty())
 }
