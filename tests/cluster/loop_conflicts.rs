@@ -337,26 +337,24 @@ fn what_is_undone_three_times_is_not_done_again_and_one_event_says_by_whom() {
         ensure!(message.starts_with("somebody undid what this loop did to Deployment/web 3 times"), "{message}");
         ensure!(replicas(testbed, "web").await?.1 == 1, "it was scaled again");
 
-        let events = || async {
+        let events = async |reason: &str| {
             let all = testbed.api::<Event>().list(&ListParams::default()).await?.items;
-            let of = |event: &Event| event.regarding.as_ref().and_then(|one| one.kind.clone()).unwrap_or_default();
-            let ours = all.into_iter().filter(|event| of(event) == "ClosedLoop");
-            anyhow::Ok(
-                ours.map(|event| (event.type_.unwrap_or_default(), event.reason.unwrap_or_default()))
-                    .collect::<Vec<_>>(),
-            )
-        };
-        let warned = |all: &[(String, String)]| {
-            all.iter().filter(|one| **one == ("Warning".to_owned(), "FieldConflict".to_owned())).count()
+            let is_of = |event: &Event| {
+                let kind = event.regarding.as_ref().and_then(|object| object.kind.as_deref());
+                kind == Some("ClosedLoop") && event.reason.as_deref() == Some(reason)
+            };
+            anyhow::Ok(all.into_iter().filter(is_of).collect::<Vec<_>>())
         };
         let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
-        while warned(&events().await?) == 0 && tokio::time::Instant::now() < deadline {
+        while events("FieldConflict").await?.is_empty() && tokio::time::Instant::now() < deadline {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
-        let all = events().await?;
-        let done = all.iter().filter(|one| **one == ("Normal".to_owned(), "Scaled".to_owned())).count();
-        // Three occurrences of the same kind are one Event with a count.
-        ensure!(warned(&all) == 1 && done == 1, "{all:?}");
+        let (warned, scaled) = (events("FieldConflict").await?, events("Scaled").await?);
+        ensure!(warned.len() == 1 && warned[0].type_.as_deref() == Some("Warning"), "{warned:?}");
+        // Three equal events, one after the other, are one Event with a count.
+        ensure!(scaled.len() == 1 && scaled[0].series.as_ref().is_some_and(|series| series.count == 3), "{scaled:?}");
+        let note = scaled[0].note.clone().unwrap_or_default();
+        ensure!(note.starts_with("Deployment/web: replicas 1 → 2"), "{note}");
         Ok(())
     });
 }

@@ -168,7 +168,8 @@ impl TimelineKind {
                 pool_draft(&pool, published.as_ref())
             }
         };
-        let events: Vec<Event> = objects.events.values().cloned().collect();
+        let events: Vec<Event> =
+            objects.events.values().filter(|event| !is_repeated(event, &objects.parent)).cloned().collect();
         add_events(&mut draft, &events, |about| self.concerns(objects, about));
         let left = pods(&objects.parent).len();
         if self == Self::Action && left > PODS {
@@ -180,6 +181,11 @@ impl TimelineKind {
         draft.limits.extend(problems);
         Ok(draft.finish(now, since))
     }
+}
+
+/// Whether an event of the workload says what an event of the object says: it names the object as its cause.
+fn is_repeated(event: &Event, parent: &Value) -> bool {
+    event.related.as_ref().is_some_and(|cause| cause.uid.as_deref() == Some(text(parent, "/metadata/uid")))
 }
 
 /// Since when events are known.

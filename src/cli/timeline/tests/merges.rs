@@ -12,9 +12,26 @@ fn lines(timeline: &Timeline, lane: Lane) -> Vec<&str> {
 fn an_event_about_a_decision_is_part_of_its_effect() {
     let timeline = timeline(TimelineKind::Loop, &loop_objects());
     let effects = lines(&timeline, Lane::Effect);
-    assert_eq!(effects[0], "decision 3 Served: replicas 3 → 4: cpu 2 is below 5");
-    assert_eq!(effects[2], "decision 6 Failed: the account web-loop may not patch deployments/scale");
+    assert_eq!(effects[0], "decision 3 Served: Deployment/web: replicas 3 → 4: cpu 2 is below 5");
+    assert_eq!(effects[2], "decision 6 Failed: Deployment/web: the account web-loop may not patch deployments/scale");
     assert_eq!(lines(&timeline, Lane::Event), ["Deployment/web ScalingReplicaSet: Scaled up replica set web-7d to 4"]);
+}
+
+#[test]
+fn the_same_event_of_the_target_is_left_out() {
+    let mut objects = loop_objects();
+    let cause = |kind: &str, name: &str| {
+        let note = format!("{kind} {name}: replicas 3 → 4");
+        let mut event = event(name, "Deployment", "web", "Scaled", &note, "10:00:03.400001");
+        event.related = Some(serde_json::from_value(json!({"kind": kind, "name": name})).unwrap());
+        event.related.as_mut().unwrap().uid = Some(format!("uid-{kind}"));
+        event
+    };
+    add_events(&mut objects, [cause("ClosedLoop", "web"), cause("SwarmPool", "other")]);
+    let timeline = timeline(TimelineKind::Loop, &objects);
+    let events = lines(&timeline, Lane::Event);
+    assert!(events.contains(&"Deployment/web Scaled: SwarmPool other: replicas 3 → 4"), "{events:?}");
+    assert!(!events.iter().any(|text| text.contains("ClosedLoop web")), "{events:?}");
 }
 
 #[test]
@@ -24,7 +41,7 @@ fn an_event_without_its_status_stands_alone() {
     objects.children.get_mut(&decision).unwrap()["status"]["history"] = json!([]);
     let timeline = timeline(TimelineKind::Loop, &objects);
     let events = lines(&timeline, Lane::Event);
-    assert!(events.contains(&"ClosedLoop/web Scaled: replicas 3 → 4: cpu 2 is below 5"), "{events:?}");
+    assert!(events.contains(&"ClosedLoop/web Scaled: Deployment/web: replicas 3 → 4: cpu 2 is below 5"), "{events:?}");
 }
 
 #[test]
@@ -148,7 +165,11 @@ fn an_event_that_came_before_its_status_is_not_told_twice() {
     objects.children.get_mut(&decision).unwrap()["status"]["history"] = json!([]);
     let mut shown = ShownEntries::default();
     let first = shown.news(&timeline(TimelineKind::Loop, &objects));
-    assert!(first.iter().any(|entry| entry.text == "ClosedLoop/web Scaled: replicas 3 → 4: cpu 2 is below 5"));
+    assert!(
+        first
+            .iter()
+            .any(|entry| entry.text == "ClosedLoop/web Scaled: Deployment/web: replicas 3 → 4: cpu 2 is below 5")
+    );
     objects.children = all;
     let news = shown.news(&timeline(TimelineKind::Loop, &objects));
     assert!(!news.iter().any(|entry| entry.text.starts_with("decision 3 Served")), "{news:?}");

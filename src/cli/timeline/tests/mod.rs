@@ -137,13 +137,20 @@ fn loop_objects() -> TimelineObjects {
     add_events(
         &mut objects,
         [
-            event("e1", "ClosedLoop", "web", "Scaled", "replicas 3 → 4: cpu 2 is below 5", "10:00:03.4"),
+            event(
+                "e1",
+                "ClosedLoop",
+                "web",
+                "Scaled",
+                "Deployment/web: replicas 3 → 4: cpu 2 is below 5",
+                "10:00:03.4",
+            ),
             event(
                 "e2",
                 "ClosedLoop",
                 "web",
                 "Forbidden",
-                "the account web-loop may not patch deployments/scale",
+                "Deployment/web: the account web-loop may not patch deployments/scale",
                 "10:09:00.6",
             ),
             event("e3", "Deployment", "web", "ScalingReplicaSet", "Scaled up replica set web-7d to 4", "10:00:04"),
@@ -188,7 +195,7 @@ fn action_objects() -> TimelineObjects {
     killing.reporting_component = Some("kubelet".to_owned());
     add_events(
         &mut objects,
-        [event("e1", "WorkloadAction", "go", "Creating", "creates 2 pods", "10:00:00.3"), killing],
+        [event("e1", "WorkloadAction", "go", "Creating", "Deployment/web: creates 2 pods", "10:00:00.3"), killing],
     );
     objects
 }

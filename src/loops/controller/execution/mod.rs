@@ -19,8 +19,6 @@ mod webhook;
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
-
 use crate::target::{self, Actor, Targets};
 use ganglion_api::closed_loop::ClosedLoop;
 use ganglion_api::closed_loop::action::Rung;
@@ -39,15 +37,12 @@ use ganglion_outbound::client::OutboundClient;
 use ganglion_runtime::background::TaskState;
 use ganglion_runtime::context::Context;
 use ganglion_runtime::error::Error;
-use ganglion_runtime::events::reference;
+use ganglion_runtime::events::{EventText, reference, reference_to};
 use ganglion_runtime::frame::{Memories, Next, Reconciler};
 use ganglion_runtime::refusals::Refusals;
 use ganglion_runtime::status::{StatusMethod, StatusWriter};
 use webhook::SentEvent;
 pub use webhook::Webhooks;
-
-/// Minimum time between two events about successful decisions. The Decision's history lists all decisions.
-const EVENT_INTERVAL: SignedDuration = SignedDuration::from_mins(1);
 
 const STATUS: StatusWriter = StatusWriter {
     manager: marks::EXECUTION_STATUS_MANAGER,
@@ -69,8 +64,6 @@ pub struct ExecutionController {
 /// In-memory state of one Execution.
 #[derive(Default)]
 pub struct ExecutionMemory {
-    /// Time of the last event about a successful decision.
-    last_event_at: Option<Timestamp>,
     /// Requests of the loop's account that were forbidden.
     refusals: Refusals,
     round: Round,
@@ -246,7 +239,7 @@ impl Reconciler for ExecutionController {
                 memory.round = Round { target_state: Some(target_state.clone()), sent: *sent };
             }
             Ok(ExecutionDone::Record(status)) => {
-                self.record(observed, memory, status).await?;
+                self.record(observed, status).await?;
                 if status.claim.is_some() && status.claim != observed.status.claim {
                     // Reads the decision again: it may have been withdrawn in the meantime.
                     self.ctx.refresh::<Decision>(&observed.execution.id()).await?;
@@ -320,23 +313,31 @@ impl ExecutionController {
     }
 
     /// Writes the status, and publishes an event of the loop about the end of a decision.
-    async fn record(
-        &self,
-        observed: &ObservedExecution,
-        memory: &mut ExecutionMemory,
-        status: &ExecutionStatus,
-    ) -> Result<(), Error> {
+    async fn record(&self, observed: &ObservedExecution, status: &ExecutionStatus) -> Result<(), Error> {
         STATUS.write(&self.ctx, &*observed.execution, status, []).await?;
         let event = events::transition_event(&observed.status, status, || observed.describe_change(status));
-        let Some(event) = event else { return Ok(()) };
-        let now = self.ctx.now();
-        if !event.warning {
-            if memory.last_event_at.is_some_and(|last| now.duration_since(last) < EVENT_INTERVAL) {
-                return Ok(());
-            }
-            memory.last_event_at = Some(now);
+        if let Some(event) = event {
+            self.publish_event(observed, status, event);
         }
-        self.ctx.events.publish(reference::<ClosedLoop>(&observed.parent.id()), event);
         Ok(())
+    }
+
+    /// Publishes an event of the loop, and of its target if the loop has changed it.
+    fn publish_event(&self, observed: &ObservedExecution, status: &ExecutionStatus, event: EventText) {
+        let (parent, target) = (observed.parent.id(), &observed.execution.spec.target);
+        let key = Key::new(&parent.key.namespace, &target.name);
+        let uid = observed.status.claim.as_ref().and_then(|claim| claim.uid.as_ref());
+        let regarding = reference::<ClosedLoop>(&parent);
+        let related = reference_to(&target.api_version, &target.kind, &key, uid);
+        // The number of the decision identifies its end, together with the reason.
+        let event = event.in_occurrence(&format!("{}/{}", observed.id.uid, status.seq.unwrap_or_default()));
+        if !event.warning && uid.is_some() {
+            let note = format!("ClosedLoop {}: {}", parent.key.name, event.note);
+            self.ctx
+                .events
+                .publish(related.clone(), EventText { note, ..event.clone() }.with_related(regarding.clone()));
+        }
+        let note = format!("{}/{}: {}", target.kind, target.name, event.note);
+        self.ctx.events.publish(regarding, EventText { note, ..event }.with_related(related));
     }
 }
