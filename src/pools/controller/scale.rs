@@ -12,12 +12,16 @@ use ganglion_api::marks;
 use ganglion_api::swarm_pool::{PoolWorkloadKind, SwarmPool, SwarmPoolStatus};
 use ganglion_core::facts::{DeploymentFact, StatefulSet, StatefulSetFact};
 use ganglion_core::json_patch::JsonPatch;
-use ganglion_core::world::Origin;
+use ganglion_core::world::{Fact, Origin};
 use ganglion_pools_plan::refusals::RefusalCause;
 use ganglion_pools_plan::replicas::{FollowStep, ObservedWorkload, RefusedWrite, ScaleWrite};
 use ganglion_pools_plan::step::{ObservedPool, PoolMemory};
 use ganglion_runtime::error::Error;
+use ganglion_runtime::events::{EventText, reference, reference_to};
 use ganglion_runtime::frame::Next;
+
+/// Event of a pool that has scaled its workload, and of the workload.
+const SCALED: &str = "Scaled";
 
 impl SwarmPoolController {
     /// Sets the replicas if the workload still has the version that was observed. A refusal is noted, and does not stop
@@ -33,6 +37,7 @@ impl SwarmPoolController {
             Ok(()) => {
                 memory.scaled.push(ScaleWrite { workload: workload.id.uid.clone(), at: observed.now, replicas });
                 memory.scale_refused = None;
+                self.publish_scaled(&observed.pool, workload, replicas);
             }
             Err(error @ (Error::Forbidden(_) | Error::Denied(_))) => {
                 note_refusal(&mut memory.scale_refused, error, replicas, observed.now)?;
@@ -40,6 +45,21 @@ impl SwarmPoolController {
             Err(error) => return Err(error),
         }
         Ok(PoolDone::Changed)
+    }
+
+    /// Publishes that the pool has scaled its workload, as an event of each of them.
+    fn publish_scaled(&self, pool: &SwarmPool, workload: &ObservedWorkload, replicas: i32) {
+        let (pool, kind) = (pool.id(), workload.fact.kind.as_str());
+        let (regarding, related) =
+            (reference_to("apps/v1", kind, &workload.id.key, Some(&workload.id.uid)), reference::<SwarmPool>(&pool));
+        let change = format!("replicas {} → {replicas}", workload.fact.replicas);
+        let event = |note: String| EventText::normal(SCALED, note).in_occurrence(&workload.id.version);
+        let (of_workload, of_pool) = (
+            event(format!("SwarmPool {}: {change}", pool.key.name)),
+            event(format!("{kind}/{}: {change}", workload.id.key.name)),
+        );
+        self.ctx.events.publish(regarding.clone(), of_workload.with_related(related.clone()));
+        self.ctx.events.publish(related, of_pool.with_related(regarding));
     }
 
     /// Makes the pool show the replicas of its workload. A pool that somebody changed meanwhile stays as it is. A
