@@ -14,7 +14,9 @@ use ganglion_nodes_plan::node_spec::ParsedNodeSpec;
 use ganglion_nodes_plan::readings::{NodeSample, Problem};
 use ganglion_nodes_plan::report::INACCURATE;
 use ganglion_runtime::error::Error;
-use ganglion_runtime::events::{ConditionChange, ConditionEvent, condition_events};
+use ganglion_runtime::events::{
+    ConditionChange, ConditionEvent, EventText, condition_events, node_reference, reference,
+};
 use ganglion_runtime::frame::Next;
 use ganglion_runtime::metrics::NodeMeasurement;
 
@@ -109,10 +111,31 @@ impl NodeConfigController {
     async fn write_status(&self, key: &Key, object: &NodeConfig, status: &NodeConfigStatus) -> Result<(), Error> {
         let before = object.status.as_ref().map(|status| &*status.conditions).unwrap_or_default();
         let events = condition_events(&EVENTS, before, &status.conditions);
-        STATUS.write(&self.ctx, object, status, events).await?;
+        // The node may be unknown: it does not exist, or the watch lags.
+        let node = self.ctx.store.read(|world| world.node(&object.spec.node_name).map(|node| node.id.clone()));
+        let related = node.as_ref().map(node_reference);
+        let own = events.iter().map(|event| EventText { related: related.clone(), ..about_node(object, event) });
+        STATUS.write(&self.ctx, object, status, own.collect::<Vec<_>>()).await?;
+        if let Some(node) = related {
+            for event in &events {
+                self.ctx.events.publish(node.clone(), of_node(object, event));
+            }
+        }
         if let Some(node) = self.polled.state().objects.get_mut(key) {
             node.written_at = Some(self.ctx.now());
         }
         Ok(())
     }
+}
+
+/// Event of a NodeConfig, with the name of its node.
+fn about_node(object: &NodeConfig, event: &EventText) -> EventText {
+    EventText { note: format!("node {}: {}", object.spec.node_name, event.note), ..event.clone() }
+}
+
+/// The same event, of the node.
+fn of_node(object: &NodeConfig, event: &EventText) -> EventText {
+    let id = object.id();
+    let text = EventText { note: format!("NodeConfig {}: {}", id.key, event.note), ..event.clone() };
+    text.with_related(reference::<NodeConfig>(&id)).in_occurrence(&id.version)
 }
