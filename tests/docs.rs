@@ -353,3 +353,113 @@ fn every_expression_on_the_page_of_templates_can_be_rendered() {
     assert!(count > 15, "only {count} expressions are found");
     rendered("{{ upper .Hostname }}").expect_err("a function of Go");
 }
+
+/// The page of each kind, with the sources of its events.
+const EVENT_PAGES: [(&str, &[&str]); 6] = [
+    ("workloadaction", &["src/actions/controller/events.rs", "src/actions/controller/janitor.rs"]),
+    (
+        "closedloop",
+        &[
+            "src/loops/controller/closed_loop/report.rs",
+            "src/loops/controller/closed_loop/mod.rs",
+            "src/loops/controller/execution/events.rs",
+            "src/loops/plan/acted.rs",
+        ],
+    ),
+    ("nodeconfig", &["src/nodes/controller/config/report.rs"]),
+    ("nodeconfigtemplate", &["src/nodes/controller/template/report.rs"]),
+    ("placementpolicy", &["src/placement/controller/policy/mod.rs", "src/placement/controller/learned/save.rs"]),
+    ("swarmpool", &["src/pools/controller/report.rs", "src/pools/controller/scale.rs"]),
+];
+
+/// Files that define the names of conditions.
+const CONDITION_NAMES: [&str; 5] = [
+    "src/actions/plan/notify/mod.rs",
+    "src/nodes/plan/report.rs",
+    "src/placement/plan/publish/report.rs",
+    "src/placement/controller/learned/save.rs",
+    "src/core/conditions.rs",
+];
+
+/// The texts between two strings, each time.
+fn between<'a>(text: &'a str, start: &str, end: &str) -> Vec<&'a str> {
+    text.split(start).skip(1).filter_map(|rest| rest.split(end).next()).collect()
+}
+
+/// A text constant or literal as its value; other expressions by their last variant.
+fn value_of(expression: &str, constants: &BTreeMap<String, String>) -> Option<String> {
+    let expression = expression.trim();
+    if let Some(literal) = expression.strip_prefix('"') {
+        return literal.strip_suffix('"').map(str::to_owned);
+    }
+    if let Some(variant) = expression.strip_suffix(".as_str()") {
+        return variant.rsplit_once("::").map(|(_, variant)| variant.to_owned());
+    }
+    constants.get(expression).cloned()
+}
+
+/// Texts of the constants that these files define.
+fn text_constants(sources: &[String]) -> BTreeMap<String, String> {
+    let mut constants = BTreeMap::new();
+    for line in sources.iter().flat_map(|source| source.lines()) {
+        let Some((name, value)) = line.split_once(": &str = \"") else { continue };
+        let name = name.trim_start_matches("pub ").trim_start_matches("const ");
+        constants.insert(name.to_owned(), value.trim_end_matches("\";").to_owned());
+    }
+    constants
+}
+
+/// Reasons of the events that these files publish, without their tests; for a condition, its type and status.
+fn published_events(paths: &[&str]) -> BTreeSet<String> {
+    let product = |path: &&str| read(path).split("#[cfg(test)]\nmod tests {").next().unwrap_or_default().to_owned();
+    let sources: Vec<String> = paths.iter().map(product).collect();
+    let own = text_constants(&sources);
+    let mut constants = text_constants(&CONDITION_NAMES.iter().map(product).collect::<Vec<_>>());
+    constants.extend(own.clone());
+    let mut events = BTreeSet::new();
+    for source in &sources {
+        for kind in ["warning", "normal"] {
+            for rule in between(source, &format!("ConditionEvent::{kind}("), ")") {
+                let parts: Vec<_> = rule.split(',').filter_map(|part| value_of(part, &constants)).collect();
+                assert_eq!(parts.len(), 2, "{rule}");
+                events.insert(parts.join("="));
+            }
+            for reason in between(source, &format!("EventText::{kind}("), ",") {
+                events.extend(value_of(reason, &constants));
+            }
+        }
+        if source.contains("EventText::of(ready") {
+            events.insert("Ready".to_owned());
+        }
+        let by_rung = between(source, "pub fn event_reason(", "\n}\n");
+        events.extend(by_rung.iter().flat_map(|body| between(body, "LoopReason::", "\n")).map(str::to_owned));
+    }
+    // Reasons that a function passes on as a variable are constants of these files.
+    let is_reason = |(name, value): &(&String, &String)| {
+        sources.iter().any(|source| source.contains(&format!(", {name},")) || source.contains(&format!("({name}, ")))
+            && value.starts_with(char::is_uppercase)
+            && !events.iter().any(|event| event.starts_with(&format!("{value}=")))
+    };
+    let passed: Vec<String> = own.iter().filter(is_reason).map(|(_, value)| value.clone()).collect();
+    events.extend(passed);
+    events
+}
+
+#[test]
+fn the_page_of_each_kind_lists_its_events() {
+    for (page, sources) in EVENT_PAGES {
+        let text = read(&format!("samples/{page}/README.md"));
+        let section = between(&text, "\n## Events\n", "\n## ").concat();
+        let mut listed = BTreeSet::new();
+        for row in section.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| object")) {
+            let columns: Vec<&str> = row.split('|').map(str::trim).collect();
+            assert_eq!(columns.len(), 6, "{page}: {row}");
+            let [reason, kind] = [columns[2], columns[3]];
+            assert!(kind.starts_with("Normal") || kind == "Warning", "{page}: {row}");
+            listed.extend(spans(reason, true).map(str::to_owned));
+        }
+        let published = published_events(sources);
+        assert!(!published.is_empty(), "{page}: no event is found in {sources:?}");
+        assert_eq!(listed, published, "{page}: the page and the code");
+    }
+}
