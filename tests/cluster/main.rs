@@ -17,6 +17,7 @@ mod completion;
 mod crash;
 mod drain;
 mod equal;
+mod events;
 mod foreign;
 mod forged;
 mod gitops;

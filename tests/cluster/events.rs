@@ -1,0 +1,375 @@
+//! `kubectl events --for` of a workload, a node, an action, a loop and a pool is a story in order, each event once,
+//! with the name of the other object; also if the operator is killed, or another replica leads. A noisy object has few
+//! events.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::events::v1::Event;
+use kube::Api;
+use kube::api::ListParams;
+use serde_json::{Value, json};
+use testkit::TIMEOUT;
+use testkit::action::{deployment, with};
+use testkit::plugin::Plugin;
+use testkit::proxy::gate::HoldPoint;
+use testkit::testbed::loops::{SCALES, account, loop_story, make, on, push, ready, travelled};
+use testkit::testbed::nodes::{Size, TestNodes};
+use testkit::testbed::pools::{WORKERS, converged, inline, kubelet, pool, pool_story, reloading, stateful_set};
+use testkit::testbed::workload::Workload;
+use testkit::testbed::{Testbed, stories, story};
+use testkit::verdict::{node_of, pods_of};
+
+use crate::crash::kill_at;
+
+const DONE: (&str, &str) = ("True", "Succeeded");
+
+const LEASE: &str = "lease: {durationSeconds: 3, renewDeadlineSeconds: 2, retrySeconds: 1}";
+
+/// Reasons of events of other components.
+const OTHERS: [&str; 5] =
+    ["ScalingReplicaSet", "SuccessfulCreate", "RegisteredNode", "NodeNotSchedulable", "NodeSchedulable"];
+
+/// A line of `kubectl events`.
+#[derive(Debug)]
+struct EventLine {
+    age: String,
+    reason: String,
+    note: String,
+}
+
+/// The operator's events about an object, as `kubectl events --for` shows them.
+async fn events_for(testbed: &Testbed, object: &str) -> Result<Vec<EventLine>> {
+    let namespace = if object.starts_with("node/") { "default" } else { &testbed.ns };
+    // `kubectl events` does not find a kind that is newer than its cache; `kubectl get` renews it.
+    testbed.kubectl(&["get", object], None).await?;
+    let table = testbed.plane.cluster.kubectl(&["-n", namespace, "events", "--for", object], None).await?;
+    let mut lines = table.lines();
+    let at = lines.next().and_then(|head| head.find("TYPE")).unwrap_or_default();
+    let mut events = Vec::new();
+    for line in lines {
+        let (age, rest) = line.split_at_checked(at).with_context(|| format!("a short line in\n{table}"))?;
+        let (_, rest) = rest.split_once(char::is_whitespace).context("no type")?;
+        let (reason, rest) = rest.trim_start().split_once(char::is_whitespace).context("no reason")?;
+        let (_, note) = rest.trim_start().split_once(char::is_whitespace).context("no object")?;
+        let [age, reason, note] = [age, reason, note].map(|part| part.trim().to_owned());
+        if !OTHERS.contains(&&*reason) {
+            events.push(EventLine { age, reason, note });
+        }
+    }
+    Ok(events)
+}
+
+/// Checks that the events about an object are exactly these, in this order: reason, and a part of the note.
+async fn reads(testbed: &Testbed, object: &str, expected: &[(&str, &str)]) -> Result<()> {
+    let events = events_for(testbed, object).await?;
+    let is_same = |(event, (reason, part)): (&EventLine, &(&str, &str))| {
+        event.reason == *reason && event.note.contains(part) && !event.age.contains('x')
+    };
+    let matches = events.len() == expected.len() && events.iter().zip(expected).all(is_same);
+    ensure!(matches, "the story of {object} is {events:#?}, not {expected:#?}");
+    Ok(())
+}
+
+/// Lets the operator send its last events: it does that before it ends. Starts it again, so that it may publish an
+/// event twice.
+async fn restart(testbed: &Testbed) -> Result<()> {
+    let mut operator = testbed.operator.lock().await;
+    operator.ready().await?;
+    operator.leads().await?;
+    operator.signal("-TERM")?;
+    let ended = operator.end().await?.context("it did not end")?;
+    ensure!(ended.success(), "{ended}");
+    operator.kill();
+    operator.start()?;
+    operator.ready().await?;
+    operator.leads().await
+}
+
+/// Number of events about objects of this kind and name with this reason. Repeated events count as often.
+async fn count(testbed: &Testbed, about: (&str, &str), reason: &str) -> Result<i32> {
+    let namespace = if about.0 == "Node" { "default" } else { &testbed.ns };
+    let events: Api<Event> = Api::namespaced(testbed.client.clone(), namespace);
+    let of_reason = ListParams::default().fields(&format!("reason={reason}"));
+    let mut count = 0;
+    for event in events.list(&of_reason).await? {
+        let object = event.regarding.unwrap_or_default();
+        if (object.kind.as_deref(), object.name.as_deref()) == (Some(about.0), Some(about.1)) {
+            count += event.series.map_or(1, |series| series.count);
+        }
+    }
+    Ok(count)
+}
+
+/// Waits until there is such an event.
+async fn until_event(testbed: &Testbed, about: (&str, &str), reason: &str) -> Result<()> {
+    let wait = async {
+        while count(testbed, about, reason).await? == 0 {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        anyhow::Ok(())
+    };
+    tokio::time::timeout(TIMEOUT, wait).await.with_context(|| format!("no event {reason} of {about:?}"))?
+}
+
+/// Two nodes, and a Deployment `web` with two replicas on the first one.
+async fn on_the_first(testbed: &Testbed) -> Result<TestNodes> {
+    let nodes = testbed.nodes(2, Size::default()).await?;
+    nodes.open_only(&[&nodes.names[0]]).await?;
+    Workload::deployment("web", 2).label("part-of", "shop").spec(nodes.terms()).make(testbed).await?;
+    nodes.open_all().await?;
+    Ok(nodes)
+}
+
+fn off_the_first(nodes: &TestNodes) -> Value {
+    let to = json!({"nodeName": nodes.names[1]});
+    json!({"move": {"workload": deployment("web"), "from": {"nodeName": nodes.names[0]}, "to": to, "count": 1}})
+}
+
+/// Checks the story of that move, as each of the objects tells it.
+async fn tells_the_move(testbed: &Testbed, nodes: &TestNodes) -> Result<()> {
+    let [from, to] = [0, 1].map(|at| nodes.names[at].as_str());
+    let by = format!("by WorkloadAction {}/go", testbed.ns);
+    let moved = format!("1 replica of Deployment {}/web", testbed.ns);
+    reads(testbed, "wa/go", &[("Planned", "web"), ("Succeeded", "web")]).await?;
+    let workload = [
+        ("ActionStarted", format!("WorkloadAction go (Move) started: 1 replica from {from} to {to}")),
+        ("ActionSucceeded", format!("WorkloadAction go (Move) succeeded: 1 replica from {from} to {to}")),
+    ];
+    reads(testbed, "deployment/web", &workload.each_ref().map(|(reason, note)| (*reason, note.as_str()))).await?;
+    reads(testbed, &format!("node/{from}"), &[("ReplicasLeft", &format!("{moved} left, {by}"))]).await?;
+    reads(testbed, &format!("node/{to}"), &[("ReplicasArrived", &format!("{moved} arrived, {by}"))]).await
+}
+
+#[test]
+fn a_move_is_a_story_of_the_action_the_workload_and_both_nodes() {
+    story("events-move", async |testbed| {
+        let nodes = on_the_first(testbed).await?;
+        testbed.act("go", off_the_first(&nodes)).await?;
+        testbed.ends("go", DONE).await?;
+        restart(testbed).await?;
+        tells_the_move(testbed, &nodes).await
+    });
+}
+
+/// The first process is killed after the server has evicted the pod, before it is recorded. The story is complete,
+/// whether the same replica or another one finishes the action.
+#[test]
+fn a_move_that_another_process_finishes_is_the_same_story() {
+    let cases = [("events-killed".to_owned(), false), ("events-leader".to_owned(), true)];
+    stories(cases.into(), async |testbed, other_leads| {
+        testbed.settings(LEASE)?;
+        testbed.kill_and_restart().await?;
+        let nodes = on_the_first(testbed).await?;
+        let mut held = testbed.proxy.hold(1, HoldPoint::After, |write| write.is_on("pods/eviction"));
+        testbed.act("go", off_the_first(&nodes)).await?;
+        tokio::time::timeout(TIMEOUT, held.reached()).await?.context("no eviction")?;
+        until_event(testbed, ("Deployment", "web"), "ActionStarted").await?;
+        if *other_leads {
+            let mut second = testbed.another("two")?;
+            second.start()?;
+            second.ready().await?;
+            testbed.operator.lock().await.kill();
+            held.lose();
+            testbed.ends("go", DONE).await?;
+            second.stop().await?;
+            testbed.operator.lock().await.start()?;
+        } else {
+            kill_at(testbed, held).await?;
+            testbed.ends("go", DONE).await?;
+        }
+        restart(testbed).await?;
+        tells_the_move(testbed, &nodes).await
+    });
+}
+
+/// The process is killed at the write of each event. An event that the server has stored appears once; those that wait
+/// behind it are lost with the process, and nothing appears twice.
+#[test]
+fn a_process_killed_while_it_sends_an_event_leaves_none_twice() {
+    let cases = (1..=5).flat_map(|nth| {
+        [HoldPoint::Before, HoldPoint::After].map(|when| (format!("events-{nth}-{when:?}").to_lowercase(), (nth, when)))
+    });
+    stories(cases.collect(), async |testbed, (nth, when)| {
+        let nodes = on_the_first(testbed).await?;
+        let mut held = testbed.proxy.hold_event(*nth, *when);
+        testbed.act("go", off_the_first(&nodes)).await?;
+        tokio::time::timeout(TIMEOUT, held.reached()).await?.context("no such event")?;
+        kill_at(testbed, held).await?;
+        testbed.ends("go", DONE).await?;
+        restart(testbed).await?;
+        let all = [
+            (("WorkloadAction", "go"), "Planned"),
+            (("Deployment", "web"), "ActionStarted"),
+            (("WorkloadAction", "go"), "Succeeded"),
+            (("Deployment", "web"), "ActionSucceeded"),
+            (("Node", nodes.names[0].as_str()), "ReplicasLeft"),
+        ];
+        let sent = if *when == HoldPoint::After { *nth } else { *nth - 1 };
+        for (at, (about, reason)) in all.into_iter().enumerate() {
+            let count = count(testbed, about, reason).await?;
+            ensure!(count <= 1 && (at >= sent || count == 1), "{reason} of {about:?} appears {count} times");
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_drain_is_a_story_of_its_node() {
+    story("events-drain", async |testbed| {
+        let nodes = on_the_first(testbed).await?;
+        let user = Plugin::new(&testbed.administrator().await?).await?;
+        let done = user.command(&["drain", &nodes.names[0]]).output().await?;
+        ensure!(done.status.success(), "{done:?}");
+        ensure!(pods_of(&testbed.eye.now(), "web").all(|pod| node_of(pod) == nodes.names[1]), "it is not empty");
+        restart(testbed).await?;
+        let events = events_for(testbed, &format!("node/{}", nodes.names[0])).await?;
+        let left = format!("2 replicas of Deployment {}/web left, by WorkloadAction {}/", testbed.ns, testbed.ns);
+        let told: Vec<(&str, bool)> =
+            events.iter().map(|event| (event.reason.as_str(), event.note.starts_with(&left))).collect();
+        ensure!(told == [("ReplicasLeft", true)], "{events:#?}");
+
+        let [to, from] = [0, 1].map(|at| nodes.names[at].as_str());
+        testbed.kubectl(&["uncordon", to], None).await?;
+        let places = json!({"from": {"nodeName": from}, "to": {"nodeName": to}});
+        testbed.act("back", json!({"moveApplication": with(json!({"selector": {"part-of": "shop"}}), places)})).await?;
+        testbed.ends("back", DONE).await?;
+        restart(testbed).await?;
+        let by = format!("WorkloadAction {}/back", testbed.ns);
+        let events = [
+            ("ReplicasArrived", "2 replicas"),
+            ("ActionStarted", &format!("{by} (MoveApplication) started")),
+            ("ReplicasLeft", "2 replicas"),
+            ("ActionSucceeded", &format!("{by} (MoveApplication) succeeded, 2/2 replicas")),
+        ];
+        reads(testbed, &format!("node/{from}"), &events).await
+    });
+}
+
+/// A Deployment `web` with one replica, and a loop that scales it up while cpu is low.
+async fn scaled_up(testbed: &Testbed) -> Result<()> {
+    Workload::deployment("web", 1).make(testbed).await?;
+    account(testbed, SCALES).await?;
+    make(testbed, "web", on("Low", json!([{"scale": {"by": 1, "max": 1000}}]))).await?;
+    ready(testbed, "web", "True", "Running").await.map(drop)
+}
+
+async fn scale(testbed: &Testbed) -> Result<()> {
+    let time = push(testbed, "web", json!({"cpu": "2"})).await?;
+    ensure!(travelled(testbed, "web", time).await?.2.is_some(), "no act");
+    Ok(())
+}
+
+#[test]
+fn a_loop_that_scales_is_a_story_of_the_loop_and_the_workload() {
+    loop_story("events-loop", async |testbed| {
+        scaled_up(testbed).await?;
+        for _ in 0..3 {
+            scale(testbed).await?;
+        }
+        restart(testbed).await?;
+        let change = |from: usize| format!("replicas {from} → {}: cpu 2 is below 5", from + 1);
+        let told = |name: &str| [1, 2, 3].map(|from| format!("{name}: {}", change(from)));
+        for (object, other) in [("loop/web", "Deployment/web"), ("deployment/web", "ClosedLoop web")] {
+            let notes = told(other);
+            reads(testbed, object, &notes.each_ref().map(|note| ("Scaled", note.as_str()))).await?;
+        }
+        Ok(())
+    });
+}
+
+/// The process is killed after the target was scaled, before that is recorded.
+#[test]
+fn a_decision_that_another_process_finishes_is_told_once() {
+    let cases = [("events-loop-killed".to_owned(), false), ("events-loop-leader".to_owned(), true)];
+    stories(cases.into(), async |testbed, other_leads| {
+        testbed.settings(LEASE)?;
+        testbed.kill_and_restart().await?;
+        scaled_up(testbed).await?;
+        let mut held = testbed.proxy.hold(1, HoldPoint::Before, |write| {
+            write.is_on("executions/status") && write.body.pointer("/status/state").is_some_and(|state| state == "Done")
+        });
+        push(testbed, "web", json!({"cpu": "2"})).await?;
+        tokio::time::timeout(TIMEOUT, held.reached()).await?.context("nothing was done")?;
+        if *other_leads {
+            let mut second = testbed.another("two")?;
+            second.start()?;
+            second.ready().await?;
+            testbed.operator.lock().await.kill();
+            held.lose();
+            until_event(testbed, ("Deployment", "web"), "Scaled").await?;
+            until_event(testbed, ("ClosedLoop", "web"), "Scaled").await?;
+            second.stop().await?;
+            testbed.operator.lock().await.start()?;
+        } else {
+            kill_at(testbed, held).await?;
+            until_event(testbed, ("ClosedLoop", "web"), "Scaled").await?;
+        }
+        restart(testbed).await?;
+        reads(testbed, "loop/web", &[("Scaled", "Deployment/web: replicas 1 → 2")]).await?;
+        reads(testbed, "deployment/web", &[("Scaled", "ClosedLoop web: replicas 1 → 2")]).await
+    });
+}
+
+#[test]
+fn a_noisy_object_has_ten_events_a_minute_and_the_next_one_says_how_many_were_left_out() {
+    loop_story("events-noisy", async |testbed| {
+        scaled_up(testbed).await?;
+        for _ in 0..14 {
+            scale(testbed).await?;
+        }
+        for object in ["loop/web", "deployment/web"] {
+            let wait = async {
+                loop {
+                    let events = events_for(testbed, object).await?;
+                    ensure!(events.len() <= 10, "more than ten in a minute: {events:#?}");
+                    if events.len() == 10 {
+                        return Ok(());
+                    }
+                }
+            };
+            tokio::time::timeout(TIMEOUT, wait).await.with_context(|| format!("fewer than ten of {object}"))??;
+        }
+        let metrics = testbed.operator.lock().await.get("/metrics").await?;
+        ensure!(metrics.contains("ganglion_events_left_out_total 8\n"), "{metrics}");
+        let wait = async {
+            loop {
+                scale(testbed).await?;
+                let events = events_for(testbed, "loop/web").await?;
+                if let Some(next) = events.get(10) {
+                    return anyhow::Ok(next.note.clone());
+                }
+                tokio::time::sleep(Duration::from_secs(5)).await;
+            }
+        };
+        let note = tokio::time::timeout(TIMEOUT, wait).await.context("no event after a minute")??;
+        let left_out = note
+            .strip_suffix(" more events were left out)")
+            .and_then(|note| note.rsplit_once('(')?.1.parse::<u32>().ok());
+        ensure!(left_out.is_some_and(|count| count >= 4), "{note}");
+        Ok(())
+    });
+}
+
+#[test]
+fn a_pool_is_a_story_of_the_pool_and_its_workload() {
+    pool_story("events-pool", async |testbed| {
+        stateful_set(testbed, 2).await?;
+        let _kubelet = kubelet(testbed, true).await?;
+        pool(testbed, "cameras", reloading(json!({"replicas": 2, "jobs": inline(4)}))).await?;
+        converged(testbed, "cameras", 2, 4).await?;
+        testbed.kubectl(&["scale", "swp/cameras", "--replicas=3"], None).await?;
+        converged(testbed, "cameras", 3, 4).await?;
+        restart(testbed).await?;
+        let workload = format!("StatefulSet/{WORKERS}: replicas 2 → 3");
+        let events = [
+            ("Dealt", "first deal"),
+            ("Converged", ""),
+            ("Scaled", workload.as_str()),
+            ("Dealt", "2 to 3 workers"),
+            ("Converged", ""),
+        ];
+        reads(testbed, "swp/cameras", &events).await?;
+        reads(testbed, &format!("sts/{WORKERS}"), &[("Scaled", "SwarmPool cameras: replicas 2 → 3")]).await
+    });
+}
