@@ -25,7 +25,7 @@ pub struct Calendar {
 #[derive(Clone, Debug)]
 enum WindowEnd {
     After(SignedDuration),
-    At(CronTimes),
+    At(Box<CronTimes>),
 }
 
 /// Period during which the window stays open, or stays closed.
@@ -49,7 +49,7 @@ impl Calendar {
                     let problem = format!("{} is always the time of start: such a window never opens", quoted(until));
                     return Err(FieldError::new(format!("{field}.until"), problem));
                 }
-                (begins, WindowEnd::At(ends))
+                (begins, WindowEnd::At(Box::new(ends)))
             }
             (None, None, Some(cron), Some(length)) => {
                 let begins = CronTimes::parse(&format!("{field}.cron"), cron, zone)?;
