@@ -113,6 +113,28 @@ impl Context {
 }
 
 #[cfg(test)]
+impl Context {
+    /// A context with empty caches at the Unix epoch, whose API server is `service`.
+    pub(crate) fn of_server(service: ServerHandle) -> Self {
+        let metrics = Metrics::new();
+        let (stop, timeout) = (CancellationToken::new(), std::time::Duration::from_secs(5));
+        let writer = Writer::new(kube::Client::new(service, "n"), timeout, stop.clone(), metrics.clone());
+        let (events, _) = crate::events::line(&metrics);
+        let (store, clock) = (Store::new(ganglion_core::world::World::default()), || Timestamp::UNIX_EPOCH);
+        Self { store, writer, events, metrics, clock, term: "term".into(), stop }
+    }
+
+    /// A context without an API server: each request fails.
+    pub(crate) fn without_server() -> Self {
+        Self::of_server(tower_test::mock::pair().0)
+    }
+}
+
+/// The sending side of a scripted API server.
+#[cfg(test)]
+type ServerHandle = tower_test::mock::Mock<http::Request<kube::client::Body>, http::Response<kube::client::Body>>;
+
+#[cfg(test)]
 mod tests {
     use std::sync::{Mutex, PoisonError};
     use std::time::Duration;
@@ -166,25 +188,3 @@ mod tests {
         assert_eq!(*notes.told.lock().unwrap(), [("Decision", Key::new("shop", "web"), true)]);
     }
 }
-
-#[cfg(test)]
-impl Context {
-    /// A context with empty caches at the Unix epoch, whose API server is `service`.
-    pub(crate) fn of_server(service: ServerHandle) -> Self {
-        let metrics = Metrics::new();
-        let (stop, timeout) = (CancellationToken::new(), std::time::Duration::from_secs(5));
-        let writer = Writer::new(kube::Client::new(service, "n"), timeout, stop.clone(), metrics.clone());
-        let (events, _) = crate::events::line(&metrics);
-        let (store, clock) = (Store::new(ganglion_core::world::World::default()), || Timestamp::UNIX_EPOCH);
-        Self { store, writer, events, metrics, clock, term: "term".into(), stop }
-    }
-
-    /// A context without an API server: each request fails.
-    pub(crate) fn without_server() -> Self {
-        Self::of_server(tower_test::mock::pair().0)
-    }
-}
-
-/// The sending side of a scripted API server.
-#[cfg(test)]
-type ServerHandle = tower_test::mock::Mock<http::Request<kube::client::Body>, http::Response<kube::client::Body>>;
