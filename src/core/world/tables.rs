@@ -180,7 +180,7 @@ tables! {
         actions: WorkloadAction = "WorkloadAction", factor 6;
         loops: ClosedLoop = "ClosedLoop", factor 9;
         monitorings: Monitoring = "Monitoring", factor 4;
-        decisions: Decision = "Decision", factor 10;
+        decisions: Decision = "Decision", factor 12;
         executions: Execution = "Execution", factor 7;
         node_configs: NodeConfig = "NodeConfig", factor 2;
         node_config_templates: NodeConfigTemplate = "NodeConfigTemplate", factor 6;
