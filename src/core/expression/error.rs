@@ -63,6 +63,18 @@ pub enum ExpressionError {
     /// The result is not a number.
     #[error("the expression gives {found}, not a number: compute one, as in metric.excess * 2.0")]
     NotANumber { found: Kind },
+    /// A formula is empty or white space.
+    #[error("an empty formula: write one such as requests / replicas")]
+    EmptyFormula,
+    /// A condition in a formula, in the place of a number.
+    #[error("a formula computes a number, and has a condition in the place of one: write condition ? 1 : 0")]
+    NeedsNumber,
+    /// A number in a formula, in the place of a condition.
+    #[error("a formula has a number in the place of a condition: compare it, as in requests > 0")]
+    NeedsCondition,
+    /// An unknown function or operator in a formula.
+    #[error("unknown function {}: formulas have + - * / ?: and max(a, b), min(a, b), coalesce(a, b, 8)", quoted(name))]
+    UnknownFormulaFunction { name: String },
     /// No thread could be started for the parser; a retry may succeed.
     #[error("the expression could not be parsed because no thread could be started ({kind}); this will be retried")]
     NoThread { kind: io::ErrorKind },
@@ -136,7 +148,11 @@ impl ExpressionError {
             | Self::Mismatch { .. }
             | Self::DropsFraction
             | Self::NotABool { .. }
-            | Self::NotANumber { .. } => Concern::Text,
+            | Self::NotANumber { .. }
+            | Self::EmptyFormula
+            | Self::NeedsNumber
+            | Self::NeedsCondition
+            | Self::UnknownFormulaFunction { .. } => Concern::Text,
             Self::NoThread { .. } => Concern::Process,
             Self::MissingLabel { .. }
             | Self::MissingTaint { .. }

@@ -1,5 +1,5 @@
-//! Expressions of users: conditions on a node, such as `node.pods < 3 && node.memory.requestedShare < 0.5`, and scores
-//! of a metric, such as `metric.excess * 2.0`.
+//! Expressions of users: conditions on a node, such as `node.pods < 3 && node.memory.requestedShare < 0.5`, scores of a
+//! metric, such as `metric.excess * 2.0`, and formulas over metrics, such as `requests / replicas` (`formula`).
 //!
 //! Owns limits, parsing, checks and evaluation. The language is CEL without loops; no type of the cel crate leaves this
 //! folder. Must not depend on the origin of nodes or the use of results.
@@ -30,6 +30,7 @@
 
 mod check;
 mod error;
+mod formula;
 mod kind;
 mod metric;
 mod names;
@@ -37,6 +38,7 @@ mod rules;
 mod score;
 
 pub use error::{Concern, ExpressionError};
+pub use formula::{Formula, FormulaNumber, FormulaOutcome, FormulaProblem};
 pub use kind::Kind;
 pub use metric::MetricView;
 pub use names::{MeasuredView, NodeView, PodsView, ResourceView, ZONE_LABEL};
@@ -167,17 +169,7 @@ impl Compiled {
         if text.trim().is_empty() {
             return Err(ExpressionError::Empty);
         }
-        let chars = text.chars().count();
-        if chars > MAX_CHARS {
-            return Err(ExpressionError::TooLong { chars });
-        }
-        let source = text.to_owned();
-        let Checked { tree, leaves } = on_deep_stack(move || {
-            let tree =
-                Parser::new().max_recursion_depth(MAX_BRACKETS).parse(&source).map_err(|errors| syntax(&errors))?;
-            // Checked on this thread, too, since dropping a deep tree also needs the stack.
-            check::check(vocabulary, wanted, &tree)
-        })?;
+        let Checked { tree, leaves } = parsed(text, move |tree| check::check(vocabulary, wanted, tree))?;
         Ok(Self { text: text.to_owned(), tree, leaves, env: Arc::new(Env::default().with_stdlib()) })
     }
 
@@ -239,6 +231,23 @@ impl PartialEq for Compiled {
 }
 
 impl Eq for Compiled {}
+
+/// Parses a text of at most [`MAX_CHARS`] characters, and translates its syntax tree.
+fn parsed<T: Send + 'static>(
+    text: &str,
+    translate: impl FnOnce(&IdedExpr) -> Result<T, ExpressionError> + Send + 'static,
+) -> Result<T, ExpressionError> {
+    let chars = text.chars().count();
+    if chars > MAX_CHARS {
+        return Err(ExpressionError::TooLong { chars });
+    }
+    let source = text.to_owned();
+    on_deep_stack(move || {
+        let tree = Parser::new().max_recursion_depth(MAX_BRACKETS).parse(&source).map_err(|errors| syntax(&errors))?;
+        // Translated on this thread, too, since dropping a deep tree also needs the stack.
+        translate(&tree)
+    })
+}
 
 /// Runs `work` in a thread with a large stack. A panic there is caused by the text and becomes an error.
 fn on_deep_stack<T: Send + 'static>(

@@ -1,5 +1,6 @@
 //! Tests of the expression language from the user's perspective: text in, result or message out.
 
+mod formula;
 mod properties;
 
 use super::*;
