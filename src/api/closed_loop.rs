@@ -52,6 +52,7 @@ pub use status::ClosedLoopStatus;
 #[serde(rename_all = "camelCase")]
 #[x_kube(
     validation = Rule::new("duration(self.interval) >= duration('1s') && duration(self.interval) <= duration('24h')").message("interval must be 1s to 24h").field_path(".interval"),
+    validation = rules::needed_metrics(),
     validation = rules::rank(),
     validation = rules::weights(),
     validation = rules::action_metrics(),

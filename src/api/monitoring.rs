@@ -132,7 +132,7 @@ pub struct Reading {
     /// The value, as received.
     pub value: Number,
     /// Time from which its age counts, by the operator's clock: arrival of the sample, start of the query, or for the
-    /// source `resource` the time that metrics.k8s.io reports.
+    /// source `resource` the time that metrics.k8s.io reports. For a formula, that of the oldest operand that it uses.
     pub at: MicroTime,
     /// When the value was measured, if that does not say how old it may be: for the source `nodeConfig` the `sampledAt`
     /// of the node, or the oldest one. A value that was measured before the last action took effect leads to no further
@@ -152,6 +152,10 @@ pub struct Reading {
     /// these pods may use as much as the level.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub missing_request: Option<Number>,
+    /// For a formula: operand that is unknown, and in whose place a value is assumed (`missing.then: Assume`, or
+    /// `coalesce`). Such a value leads to one action, however long the operand is unknown, and does not lower capacity.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub assumed_operand: Option<String>,
     /// Why the source has returned no newer value. The value stands until it is older than `missing.after`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,

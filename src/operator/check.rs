@@ -21,9 +21,9 @@ use ganglion_core::facts::{Key, Uid};
 use ganglion_core::names::DEFAULT_ACCOUNT;
 use ganglion_core::world::Origin;
 use ganglion_loops::closed_loop::{Assessed, Neighbours};
-use ganglion_loops::monitoring::{NodeAccess, PollRequest, Sources, current_values};
+use ganglion_loops::monitoring::{NodeAccess, PollRequest, Sources, current_values, replicas_of};
 use ganglion_loops::target::{Actor, Targets, Trials};
-use ganglion_loops_plan::check::{Forecast, ProposedRung, forecast};
+use ganglion_loops_plan::check::{Forecast, ForecastInput, ProposedRung, forecast, formulas};
 use ganglion_loops_plan::decision::DecisionRules;
 use ganglion_loops_plan::execution::Trial;
 use ganglion_loops_plan::monitoring::{Measurement, MonitoringRules, SourceResult, SourceValue};
@@ -101,7 +101,16 @@ impl<'a> LoopCheck<'a> {
         let account = self.may_speak_for_the_account(&parent, report).await;
         let changes = if account { self.rungs(&parent, report).await } else { BTreeMap::new() };
         let measured = self.measure(monitoring, &stages.0, values, account, report).await;
-        let found = forecast((&stages.0, &stages.1), &parent.spec, &measured, self.ctx.now());
+        let replicas = self.ctx.store.read(|world| replicas_of(world, &self.key, &parent.spec.target));
+        let replicas = replicas.ok_or("the target does not exist, or you may not read it");
+        let input = ForecastInput { measured: &measured, replicas, now: self.ctx.now() };
+        for (name, result) in formulas(&stages.0, input) {
+            match result {
+                Ok(found) => report.passed(format!("metric {name}: {}", found.value)),
+                Err(why) => report.unsure(format!("metric {name}: unknown: {why}")),
+            }
+        }
+        let found = forecast((&stages.0, &stages.1), &parent.spec, input);
         report.now = Some(proposal(found, &changes));
     }
 

@@ -57,6 +57,13 @@ fn a_loop_that_would_work_is_shown_with_its_value_and_its_change() {
         says(testbed, &spec, &["--value", "cpu=7", "--value", "memory=40"], (true, &words)).await?;
         let none = ["now nothing would be done: no value is beyond a level"];
         says(testbed, &spec, &["--value", "cpu=7", "--value", "memory=60"], (true, &none)).await?;
+        let mut computed = demo();
+        computed["metrics"][0]["source"] = json!({"formula": {"expression": "memory / replicas"}});
+        let words = ["ok metric cpu: 20 = memory / replicas (memory 60, replicas 3)", "now nothing would be done"];
+        says(testbed, &computed, &["--value", "memory=60"], (true, &words)).await?;
+        let words =
+            ["? metric cpu: unknown: no value has been received yet: memory / replicas (memory unknown, replicas 3)"];
+        says(testbed, &computed, &[], (true, &words)).await?;
         // The check has changed nothing.
         let loops = testbed.api::<ClosedLoop>().list(&ListParams::default()).await?.items;
         ensure!(loops.is_empty(), "{:?}", loops.iter().map(ResourceExt::name_any).collect::<Vec<_>>());

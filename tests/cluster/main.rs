@@ -29,6 +29,7 @@ mod large;
 mod lifecycle;
 mod loop_conflicts;
 mod loop_faults;
+mod loop_formulas;
 mod loop_hpa;
 mod loop_modes;
 mod loop_nodes;

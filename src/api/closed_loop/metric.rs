@@ -11,11 +11,11 @@ use crate::node_config::status::NodeValue;
 use crate::refs::{Auth, CaRef, RequestHeader};
 use crate::scalars::{DurationText, Number};
 
-/// A value that the loop watches.
+/// A value that the loop watches. At least one of `low`, `high`, `equal`, or `missing` with `then: Alarm` is set,
+/// unless a formula uses the metric.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
-    validation = Rule::new("has(self.low) || has(self.high) || has(self.equal) || (has(self.missing) && has(self.missing.then) && self.missing.then == 'Alarm')").message("set at least one of low, high, equal, or missing with then: Alarm"),
     validation = Rule::new("!has(self.low) || !has(self.low.clear) || quantity(self.low.clear).compareTo(quantity(self.low.raise)) >= 0").message("low.clear must not be under low.raise: an alarm of a low value ends above the level at which it begins"),
     validation = Rule::new("!has(self.high) || !has(self.high.clear) || quantity(self.high.clear).compareTo(quantity(self.high.raise)) <= 0").message("high.clear must not be above high.raise: an alarm of a high value ends under the level at which it begins"),
     validation = Rule::new("!has(self.low) || !has(self.high) || quantity(self.low.raise).compareTo(quantity(self.high.raise)) < 0").message("low.raise must be under high.raise"),
@@ -80,7 +80,7 @@ pub struct Equal {
 )]
 pub struct Missing {
     /// Maximum age of the last value, such as `45s`. Default: three intervals; for the sources push and resource, whose
-    /// values come at a pace of their own, at least 150s.
+    /// values come at a pace of their own, at least 150s; for a formula, the longest one of its operands.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<DurationText>,
     /// Hold: the alarm keeps its state and triggers no action. Assume: `value` is used instead. Alarm: the alarm
@@ -134,7 +134,7 @@ impl std::fmt::Display for Side {
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
-    validation = Rule::new("[has(self.push), has(self.prometheus), has(self.http), has(self.object), has(self.resource), has(self.nodeConfig), has(self.__loop__)].filter(set, set).size() == 1").message("set exactly one of push, prometheus, http, object, resource, nodeConfig, loop"),
+    validation = Rule::new("[has(self.push), has(self.prometheus), has(self.http), has(self.object), has(self.resource), has(self.nodeConfig), has(self.__loop__), has(self.formula)].filter(set, set).size() == 1").message("set exactly one of push, prometheus, http, object, resource, nodeConfig, loop, formula"),
 )]
 pub struct Source {
     /// A sender writes the value into `spec.sample` of the loop's Monitoring.
@@ -160,6 +160,24 @@ pub struct Source {
     /// Decisions of another loop, for a slower loop that tunes it.
     #[serde(default, rename = "loop", skip_serializing_if = "Option::is_none")]
     pub loop_: Option<LoopHistory>,
+    /// Computes the value from other metrics of this loop.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub formula: Option<FormulaSource>,
+}
+
+/// A value that is computed from other metrics of the loop.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct FormulaSource {
+    /// Expression in CEL over names of other metrics, also formulas, such as `requests / replicas`. The name `replicas`
+    /// is the target's `spec.replicas`, unless a metric has that name; the target must be a Deployment, ReplicaSet,
+    /// StatefulSet or SwarmPool. All numbers are doubles: `5 / 2` is 2.5. Operators: `+ - * / ?:`, comparisons,
+    /// `&& || !`; functions: `max(a, b)`, `min(a, b)`, and `coalesce(a, b, 8)`, which is its first argument with a
+    /// value. If an operand is unknown, so is the value, except within `coalesce`; a value that `missing.then: Assume`
+    /// assumes is one. A division by zero, NaN and infinity are unknown; negative numbers are numbers. The value is as
+    /// old as the oldest operand that it uses. At most 512 characters.
+    #[schemars(length(min = 1, max = 512))]
+    pub expression: String,
 }
 
 /// A value that a sender pushes.

@@ -31,6 +31,16 @@ pub fn thresholds() -> Rule {
     each("tunable.thresholds", "t", good, &unknown("tunable.thresholds[%s]", index, metric))
 }
 
+/// Each metric has an alarm, or a formula has its name. A part of a longer name counts, too: the operator reads
+/// formulas and finds the rest.
+pub fn needed_metrics() -> Rule {
+    let alarm = "has(m.low) || has(m.high) || has(m.equal) || has(m.missing) && has(m.missing.then) && m.missing.then == 'Alarm'";
+    let operand = "self.metrics.exists(f, has(f.source.formula) && f.source.formula.expression.contains(m.name))";
+    let message = "'metrics[%s]: metric \"%s\" raises no alarm and no formula uses it: set at least one of low, high, equal, or \
+                   missing with then: Alarm'.format([string(self.metrics.indexOf(m)), m.name])";
+    each("metrics", "m", &format!("{alarm} || {operand}"), message)
+}
+
 /// The metric of each action exists.
 pub fn action_metrics() -> Rule {
     let message = unknown("actions[%s]", "string(self.actions.indexOf(a))", "a.when.metric");

@@ -77,6 +77,7 @@ fn add_values(draft: &mut Draft, watched: &MonitoringStatus) {
         for (name, bound) in bounds {
             words.extend(bound.iter().map(|bound| format!(", {name} {}", bound.as_str())));
         }
+        words.extend(reading.assumed_operand.iter().map(|operand| format!("; {operand} is assumed")));
         words.extend(reading.problem.iter().map(|problem| format!("; no newer value: {problem}")));
         draft.add(TimelineEntry::new(at, Lane::Value, format!("value/{}/{at}", reading.metric), words));
     }

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 
 use crate::acted::alarm_words;
 use crate::decision::{DecisionInput, DecisionRules, Executor};
-use crate::monitoring::{Measurement, MonitoringRules, ObserveContext, ObserveTrigger};
+use crate::monitoring::{Measurement, MonitoringRules, ObserveContext, ObserveTrigger, SourceResult};
 use ganglion_api::closed_loop::ClosedLoopSpec;
 use ganglion_api::closed_loop::metric::Side;
 use ganglion_api::decision::DecisionStatus;
@@ -36,24 +36,50 @@ pub struct ProposedRung {
     pub pending: bool,
 }
 
-/// Forecasts the decision on this measurement. A pending alarm counts as raised.
+/// Values that a forecast is based on.
+#[derive(Clone, Copy, Debug)]
+pub struct ForecastInput<'a> {
+    pub measured: &'a Measurement,
+    /// The target's number of replicas, or why it is not known.
+    pub replicas: Result<i32, &'a str>,
+    pub now: Timestamp,
+}
+
+impl ForecastInput<'_> {
+    fn context<'a>(&'a self, written: &'a MonitoringStatus) -> ObserveContext<'a> {
+        ObserveContext {
+            last: None,
+            written,
+            unanswered: &[],
+            watched_since: self.now,
+            replicas: self.replicas,
+            awaited: false,
+            term: TERM,
+            now: self.now,
+        }
+    }
+
+    fn observed(&self, watches: &MonitoringRules) -> MonitoringStatus {
+        let written = MonitoringStatus::default();
+        watches.observe(&written, ObserveTrigger::Measured(self.measured), self.context(&written)).status
+    }
+}
+
+/// Computes each formula: its result with its operands, such as `2.5 = requests / replicas (requests 5, replicas 2)`,
+/// or why there is none.
+pub fn formulas(watches: &MonitoringRules, input: ForecastInput) -> Vec<(String, SourceResult)> {
+    let written = MonitoringStatus::default();
+    watches.described_formulas(&input.observed(watches), input.context(&written))
+}
+
+/// Forecasts the decision on these values. A pending alarm counts as raised.
 pub fn forecast(
     (watches, decides): (&MonitoringRules, &DecisionRules),
     spec: &ClosedLoopSpec,
-    measured: &Measurement,
-    now: Timestamp,
+    input: ForecastInput,
 ) -> Forecast {
-    let written = MonitoringStatus::default();
-    let context = ObserveContext {
-        last: None,
-        written: &written,
-        unanswered: &[],
-        watched_since: now,
-        awaited: false,
-        term: TERM,
-        now,
-    };
-    let mut seen = watches.observe(&written, ObserveTrigger::Measured(measured), context).status;
+    let now = input.now;
+    let mut seen = input.observed(watches);
     let pending = std::mem::take(&mut seen.pending);
     seen.alarms.extend(pending.iter().cloned());
     (seen.term, seen.valid_until) = (Some(TERM.to_owned()), None);
@@ -129,7 +155,9 @@ mod tests {
         let decides = DecisionRules::parse(&free.decision).unwrap();
         let values = values.iter().map(|(metric, value)| ((*metric).to_owned(), Ok((*value).to_owned().into())));
         let measured = Measurement { values: values.collect(), ..Measurement::default() };
-        forecast((&watches, &decides), spec, &measured, "2026-11-22T10:00:00Z".parse().unwrap())
+        let now = "2026-11-22T10:00:00Z".parse().unwrap();
+        let input = ForecastInput { measured: &measured, replicas: Ok(2), now };
+        forecast((&watches, &decides), spec, input)
     }
 
     fn act(metric: &str, side: Side, cause: &str, pending: bool) -> Forecast {
@@ -144,6 +172,35 @@ mod tests {
         // Raised after two minutes.
         let later = act("memory", Side::High, "memory 90 is above 80", true);
         assert_eq!(look(&spec, &[("cpu", "7"), ("memory", "90")]), later);
+    }
+
+    #[test]
+    fn formulas_are_computed_and_shown_with_their_operands() {
+        let metrics = json!([
+            {"name": "requests", "source": {"push": {}}},
+            {"name": "cpu", "source": {"formula": {"expression": "requests / replicas"}}, "low": {"raise": "5"}},
+            {"name": "memory", "source": {"formula": {"expression": "cpu / (replicas - 2)"}}, "high": {"raise": "80"}},
+        ]);
+        let spec = spec(json!({"metrics": metrics}));
+        assert_eq!(look(&spec, &[("requests", "5")]), act("cpu", Side::Low, "cpu 2.5 is below 5", false));
+        let watches = MonitoringRules::parse(&children(&spec, &declared(&spec), None, None).monitoring).unwrap();
+        let measured = Measurement {
+            values: [("requests".to_owned(), Ok("5".to_owned().into()))].into(),
+            ..Measurement::default()
+        };
+        let input = ForecastInput { measured: &measured, replicas: Ok(2), now: Timestamp::UNIX_EPOCH };
+        let shown: Vec<_> = formulas(&watches, input)
+            .into_iter()
+            .map(|(metric, result)| (metric, result.map_or_else(|why| why, |value| value.value)))
+            .collect();
+        let expected = [
+            ("cpu", "2.5 = requests / replicas (requests 5, replicas 2)"),
+            (
+                "memory",
+                "the result is not a finite number (cpu 2.5, replicas 2): cpu / (replicas - 2) (cpu 2.5, replicas 2)",
+            ),
+        ];
+        assert_eq!(shown, expected.map(|(metric, words)| (metric.to_owned(), words.to_owned())));
     }
 
     #[test]

@@ -22,8 +22,12 @@ use ganglion_api::execution::Execution;
 use ganglion_api::foreign::{ScaledObject, VerticalPodAutoscaler};
 use ganglion_api::monitoring::Monitoring;
 use ganglion_api::node_config::NodeConfig;
+use ganglion_api::swarm_pool::SwarmPool;
 use ganglion_core::check::CheckReport;
-use ganglion_core::facts::{DeploymentFact, HpaFact, NodeFact, ReplicaSet, ReplicaSetFact, ScaledObjectFact, VpaFact};
+use ganglion_core::facts::{
+    DeploymentFact, HpaFact, NodeFact, ReplicaSet, ReplicaSetFact, ScaledObjectFact, StatefulSet, StatefulSetFact,
+    VpaFact,
+};
 use ganglion_core::world::{Fact, Origin};
 use ganglion_runtime::error::failure;
 use ganglion_runtime::store::Store;
@@ -87,6 +91,8 @@ impl Surroundings<'_> {
         match (target.api_version.as_str(), target.kind.as_str()) {
             ("apps/v1", "Deployment") => self.get::<Deployment, DeploymentFact>(&target.name, report).await,
             ("apps/v1", "ReplicaSet") => self.get::<ReplicaSet, ReplicaSetFact>(&target.name, report).await,
+            ("apps/v1", "StatefulSet") => self.get::<StatefulSet, StatefulSetFact>(&target.name, report).await,
+            ("ganglion.dev/v1alpha1", "SwarmPool") => self.get::<SwarmPool, SwarmPool>(&target.name, report).await,
             _ => {}
         }
     }

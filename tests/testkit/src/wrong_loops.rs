@@ -21,7 +21,12 @@ const KNOWN: &str = r#"(known: ["cpu", "memory"])"#;
 /// At least one loop for each rule that compares parts of a loop. If a list can have several items, the first one is
 /// valid.
 pub fn wrong_loops() -> Vec<WrongLoop> {
-    let parts = [unknown_metrics(), impossible_alarms(), misplaced_rungs(), vec![unnamed_source(), largest()]];
+    let parts = [
+        unknown_metrics(),
+        impossible_alarms(),
+        misplaced_rungs(),
+        vec![unnamed_source(), needless_metric(), largest()],
+    ];
     parts.into_iter().flatten().collect()
 }
 
@@ -100,6 +105,16 @@ fn misplaced_rungs() -> Vec<WrongLoop> {
         wrong("lowers", "actions[2].ladder", lowers, silent_disk(scale(-1))),
         wrong("removes", "actions[2].ladder", lowers, silent_disk(json!({"workloadAction": {"delete": {"count": 1}}}))),
     ]
+}
+
+fn needless_metric() -> WrongLoop {
+    wrong(
+        "needless",
+        "metrics",
+        "metrics[2]: metric \"lag\" raises no alarm and no formula uses it: set at least one of low, high, equal, or \
+         missing with then: Alarm",
+        one_more("metrics", json!({"name": "lag", "source": {"push": {}}})),
+    )
 }
 
 fn unnamed_source() -> WrongLoop {

@@ -5,7 +5,7 @@
 //! |---|---|
 //! | fetch | whether the loop's account may read NodeConfigs of other namespaces (`stored_sources`) |
 //! | observe | the Monitoring, and the answers of its sources (`sources`, polled in background tasks) |
-//! | | the decisions of other loops, the statuses of NodeConfigs (`stored_sources`) |
+//! | | the decisions of other loops, the statuses of NodeConfigs, the target's replicas (`stored_sources`) |
 //! | plan | `ganglion_loops_plan::monitoring` |
 //! | act | nothing |
 //! | report | `Monitoring.status`, if it is still the status that was read; senders write the spec at the same time |
@@ -20,6 +20,7 @@ use std::sync::{Arc, LazyLock};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::status_cache::StatusCache;
+use ganglion_api::closed_loop::metric::Source;
 use ganglion_api::closed_loop::reasons::LoopReason;
 use ganglion_api::marks;
 use ganglion_api::monitoring::{Monitoring, MonitoringSpec, MonitoringStatus};
@@ -30,7 +31,7 @@ use ganglion_core::world::Fact;
 use ganglion_loops_plan::decision::{Executor, settlement};
 use ganglion_loops_plan::figures;
 use ganglion_loops_plan::monitoring::{Measurement, MonitoringRules, ObserveContext, ObserveTrigger, SourceResult};
-use ganglion_loops_plan::monitoring::{source_rule, tag};
+use ganglion_loops_plan::monitoring::{formula, source_rule, tag};
 use ganglion_loops_plan::world::{Family, LoopsWorld};
 use ganglion_runtime::context::Context;
 use ganglion_runtime::error::Error;
@@ -38,8 +39,8 @@ use ganglion_runtime::frame::{Memories, Next, Reconciler};
 use ganglion_runtime::status::{StatusMethod, StatusWriter};
 pub use sources::{PollRequest, SourcePolls, Sources};
 use sources::{PolledValues, SourceNews};
-pub use stored_sources::NodeAccess;
 use stored_sources::NodePermissions;
+pub use stored_sources::{NodeAccess, replicas_of};
 
 /// Senders write samples into the spec at the same time. A late request of a process that has ended may have changed
 /// the tag.
@@ -69,6 +70,8 @@ pub struct MonitoringMemory {
     sample: Option<Sample>,
     /// Time since which the values are watched. None in a new process, and while the loop is paused.
     watched_since: Option<Timestamp>,
+    /// Last parsed spec, without the sample, with its rules.
+    rules: Option<(MonitoringSpec, Arc<MonitoringRules>)>,
     /// Spec, without the sample, at the last evaluation of the levels.
     evaluated_spec: Option<MonitoringSpec>,
     /// Time of the last evaluation of the levels.
@@ -87,7 +90,9 @@ pub struct MonitoringMemory {
 struct MonitoredLoop {
     object: Arc<Monitoring>,
     family: Family,
-    rules: MonitoringRules,
+    rules: Arc<MonitoringRules>,
+    /// The target's number of replicas, or why it is not known. Read only if a formula needs it.
+    replicas: Result<i32, &'static str>,
     /// Current status: the stored one, or a newer one that is not worth a write.
     before: Arc<MonitoringStatus>,
     now: Timestamp,
@@ -159,8 +164,13 @@ impl Reconciler for MonitoringController {
     /// None also if the spec is invalid; the loop's status reports that.
     fn observe(self: &Arc<Self>, key: &Key, memory: &mut MonitoringMemory) -> Option<ObservedMonitoring> {
         let (object, family) = self.family(key)?;
-        let rules = MonitoringRules::parse(&object.spec).ok()?;
+        let rules = rules(&object.spec, memory)?;
         let now = self.ctx.now();
+        let execution = family.execution.as_ref().and_then(|execution| execution.status.as_ref());
+        let mut replicas = Err("no formula reads it");
+        if rules.reads_replicas() {
+            replicas = formula::current_replicas(stored_sources::target_replicas(&self.ctx, &object), execution, now);
+        }
         let sources = self.source_news(&object, rules.interval);
         if matches!(sources, SourceNews::Pending) {
             memory.polled = None;
@@ -179,7 +189,7 @@ impl Reconciler for MonitoringController {
         if interval_ended || node_values_changed {
             loop_values = stored_sources::loop_values(&self.ctx, &object, &before);
         }
-        let monitored = MonitoredLoop { object, family, rules, before, now };
+        let monitored = MonitoredLoop { object, family, rules, replicas, before, now };
         Some(ObservedMonitoring {
             rolled_back,
             spec_changed: memory.evaluated_spec.as_ref() != Some(&without_sample(&monitored.object.spec)),
@@ -293,7 +303,8 @@ impl MonitoringController {
     fn remember(&self, observed: &ObservedMonitoring, evaluated: bool, memory: &mut MonitoringMemory) {
         let MonitoredLoop { object, now, .. } = &observed.monitored;
         // A sample triggers the evaluation of the levels, but does not restart the interval of polled sources.
-        let only_pushed = object.spec.metrics.iter().all(|metric| metric.source.push.is_some());
+        let is_pushed = |source: &Source| source.push.is_some() || source.formula.is_some();
+        let only_pushed = object.spec.metrics.iter().all(|metric| is_pushed(&metric.source));
         let restarts = observed.interval_ended || (only_pushed && evaluated);
         if restarts || memory.interval_started.is_none() {
             memory.interval_started = Some(*now);
@@ -322,7 +333,8 @@ impl MonitoredLoop {
         let awaited = decided.is_some_and(|status| settlement::awaits_execution(status, executor));
         let written = stored_status(&self.object);
         let (last, watched_since) = (latest_tag(&self.family), memory.watched_since.unwrap_or(self.now));
-        ObserveContext { last, written, unanswered, watched_since, awaited, term, now: self.now }
+        let replicas = self.replicas;
+        ObserveContext { last, written, unanswered, watched_since, replicas, awaited, term, now: self.now }
     }
 
     /// Whether the time has come at which the levels must be evaluated even if nothing new arrives.
@@ -360,6 +372,17 @@ impl ObservedMonitoring {
             .extend(self.sample.as_ref().map(|(sample, arrived)| self.monitored.rules.pushed(sample, *arrived)));
         measurements
     }
+}
+
+/// Returns the rules of this spec, cached until the spec changes; None if it is invalid.
+fn rules(spec: &MonitoringSpec, memory: &mut MonitoringMemory) -> Option<Arc<MonitoringRules>> {
+    let spec = without_sample(spec);
+    if let Some((_, rules)) = memory.rules.as_ref().filter(|(known, _)| *known == spec) {
+        return Some(Arc::clone(rules));
+    }
+    let rules = Arc::new(MonitoringRules::parse(&spec).ok()?);
+    memory.rules = Some((spec, Arc::clone(&rules)));
+    Some(rules)
 }
 
 /// Whether nothing can be decided before a source has answered. A pushed sample is used at once: otherwise, the slowest

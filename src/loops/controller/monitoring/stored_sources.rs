@@ -1,5 +1,6 @@
-//! Sources that are read from the store: statuses of NodeConfigs (`nodeConfig`) and decisions of other loops (`loop`).
-//! A change of a NodeConfig enqueues the loops that read it.
+//! Sources that are read from the store: statuses of NodeConfigs (`nodeConfig`), decisions of other loops (`loop`), and
+//! the target's number of replicas, which formulas read. A change of a NodeConfig enqueues the loops that read it; the
+//! replicas are read when something else has a new value.
 //!
 //! For NodeConfigs of another namespace, the loop's account must be allowed to list them there. The answer of the API
 //! server is cached for some minutes.
@@ -11,15 +12,17 @@ use k8s_openapi::api::authorization::v1::ResourceAttributes;
 
 use super::sources::PolledValues;
 use ganglion_api::GROUP;
+use ganglion_api::closed_loop::TargetRef;
 use ganglion_api::closed_loop::metric::{LoopHistory, NodeConfigField};
 use ganglion_api::decision::DecisionStatus;
 use ganglion_api::marks;
 use ganglion_api::monitoring::{LastServed, Monitoring, MonitoringSpec, MonitoringStatus};
-use ganglion_core::facts::Key;
+use ganglion_api::swarm_pool::SwarmPool;
+use ganglion_core::facts::{DeploymentFact, Key, ReplicaSetFact, StatefulSetFact};
 use ganglion_core::names::DEFAULT_ACCOUNT;
 use ganglion_core::world::{Fact, World};
 use ganglion_loops_plan::decision::{Executor, settlement};
-use ganglion_loops_plan::monitoring::{Measurement, SourceResult};
+use ganglion_loops_plan::monitoring::{Measurement, SourceResult, formula};
 use ganglion_loops_plan::sources::{self, SelectableNode};
 use ganglion_loops_plan::tuning::{effective_policy, last_served};
 use ganglion_loops_plan::world::{Family, LoopsWorld};
@@ -147,6 +150,27 @@ fn node_value(world: &World, source: &NodeConfigField, namespace: &str, now: Tim
         SelectableNode { name, labels: &node.labels, status }
     });
     sources::node_value(source, nodes, now)
+}
+
+/// Reads the number of replicas of the loop's target; None if the target does not exist.
+pub fn target_replicas(ctx: &Context, object: &Monitoring) -> Option<i32> {
+    let target = object.spec.target.as_ref()?;
+    let key = Key::new(object.id().key.namespace, target.name.as_str());
+    ctx.store.read(|world| replicas_of(world, &key, target))
+}
+
+/// Reads the number of replicas of a target from the store. Kinds: see [`formula::has_replicas`].
+pub fn replicas_of(world: &World, key: &Key, target: &TargetRef) -> Option<i32> {
+    if !formula::has_replicas(target) {
+        return None;
+    }
+    match target.kind.as_str() {
+        "Deployment" => world.get::<DeploymentFact>(key).map(|fact| fact.scale.replicas),
+        "ReplicaSet" => world.get::<ReplicaSetFact>(key).map(|fact| fact.scale.replicas),
+        "StatefulSet" => world.get::<StatefulSetFact>(key).map(|fact| fact.set.scale.replicas),
+        "SwarmPool" => world.get::<SwarmPool>(key).and_then(|pool| pool.spec.replicas),
+        _ => None,
+    }
 }
 
 /// Evaluates the sources `loop` of the metrics; None if no metric has one.

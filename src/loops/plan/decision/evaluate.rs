@@ -169,12 +169,14 @@ fn is_unknown(metric: &str, input: DecisionInput) -> bool {
     }
 }
 
-/// Whether the alarm was served since its value is missing. However long it is missing, that is one measurement.
+/// Whether the alarm was served since its value is missing. However long it is missing, that is one measurement. A
+/// formula with an assumed operand has a new value when another operand has one.
 fn was_served(status: &DecisionStatus, alarm: &AlarmState, input: DecisionInput) -> bool {
-    let mut unknown = input.monitoring.unknown.iter();
-    let Some(since) = unknown.find(|unknown| unknown.metric == alarm.metric).map(|unknown| &unknown.since) else {
-        return false;
-    };
+    let unknown = input.monitoring.unknown.iter().find(|unknown| unknown.metric == alarm.metric);
+    let mut values = input.monitoring.values.iter();
+    let assumed = values.find(|reading| reading.metric == alarm.metric && reading.assumed_operand.is_some());
+    let of_formula = assumed.map(|reading| reading.measured_at.as_ref().unwrap_or(&reading.at));
+    let Some(since) = unknown.map(|unknown| &unknown.since).or(of_formula) else { return false };
     let counter = status.counters.iter().find(|counter| counter.metric == alarm.metric);
     let served = counter.and_then(|counter| counter.last_served.as_ref());
     let mut dry_runs = status.history.iter().filter(|entry| entry.outcome == Some(Outcome::DryRun));

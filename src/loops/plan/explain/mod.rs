@@ -154,6 +154,11 @@ fn last_sample(subject: &ExplainedLoop) -> String {
     let mut text = paragraph("", &format!("The last sample that changed the status (number {number}, {time}):"));
     let mut line = |name: &str, words: &str| text.push_str(&paragraph(&format!("  {name:<12} "), words));
     line("values", &if values.is_empty() { "none".to_owned() } else { values.join(", ") });
+    for metric in subject.metrics() {
+        if let Some(formula) = &metric.source.formula {
+            line("formula", &format!("{} = {}", metric.name, formula.expression));
+        }
+    }
     for unknown in &watched.unknown {
         line("unknown", &format!("{}, since {}: {}", unknown.metric, clock(unknown.since.0), unknown.message));
     }

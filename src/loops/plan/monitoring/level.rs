@@ -2,7 +2,6 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::source_rule::SourceKind;
 use crate::common::{FieldError, duration, later, number};
 use ganglion_api::closed_loop::metric::{Equal, Level, Metric, MissingThen, Side};
 
@@ -82,8 +81,8 @@ pub enum AlarmStage {
 }
 
 impl Levels {
-    /// Parses the levels of a metric; `interval` is the interval of the loop.
-    pub fn parse(metric: &Metric, interval: SignedDuration) -> Result<Self, FieldError> {
+    /// Parses the levels of a metric. `default_age`: maximum age of a value if the metric does not set one.
+    pub fn parse(metric: &Metric, default_age: SignedDuration) -> Result<Self, FieldError> {
         let name = &metric.name;
         let mut bounds = Vec::new();
         for (side, level) in [(Side::Low, &metric.low), (Side::High, &metric.high)] {
@@ -97,7 +96,7 @@ impl Levels {
         let missing = metric.missing.clone().unwrap_or_default();
         let after = match &missing.after {
             Some(after) => duration(&format!("metrics[{name}].missing.after"), Some(after))?,
-            None => SourceKind::of(&metric.source).rule().default_age(interval),
+            None => default_age,
         };
         let then = match (missing.then.unwrap_or_default(), &missing.value) {
             (MissingThen::Hold, _) => WhenMissing::Hold,

@@ -2,22 +2,28 @@
 //!
 //! | file | content |
 //! |---|---|
+//! | `value` | a value as its source delivered it |
 //! | `tag` | which samples are accepted |
 //! | `level` | which alarms a value raises |
 //! | `rules` | the parsed spec of a Monitoring; types that the other files share |
+//! | `formula` | metrics that are computed from other metrics |
+//! | `stored_values` | values in the status, and the state of a metric |
+//! | `computed` | evaluates the formulas on them |
 //! | `source_rule` | the table of sources: age of a value, and when it is new |
 //! | `observe` | the next status, and whether it is worth a write |
 
+mod computed;
+pub mod formula;
 pub mod level;
 mod observe;
 pub mod rules;
 pub mod source_rule;
+mod stored_values;
 pub mod tag;
+mod value;
 
 #[cfg(test)]
 mod tests;
 
-pub use rules::{
-    Measurement, MonitoringRules, NOT_YET, Observation, ObserveContext, ObserveTrigger, SourceResult, SourceValue,
-    ValueRange,
-};
+pub use rules::{Measurement, MonitoringRules, Observation, ObserveContext, ObserveTrigger};
+pub use value::{NOT_YET, SourceResult, SourceValue, ValueRange};

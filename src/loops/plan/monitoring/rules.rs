@@ -5,8 +5,11 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
+use super::formula::{self, MetricFormula, REPLICAS};
 use super::level::Levels;
+use super::source_rule::SourceKind;
 use super::tag::{self, Delivery, SampleRefusal};
+use super::value::{SourceResult, SourceValue};
 use crate::common::{FieldError, duration, later};
 use ganglion_api::closed_loop::Trace;
 use ganglion_api::monitoring::{LastServed, MonitoringSpec, MonitoringStatus, Sample, Tag};
@@ -14,9 +17,6 @@ use ganglion_core::quantity;
 
 /// Interval of polls if the spec does not set it.
 const DEFAULT_INTERVAL: SignedDuration = SignedDuration::from_secs(15);
-
-/// Reason of a missing value that was never received, if no source has reported an error.
-pub const NOT_YET: &str = "no value has been received yet";
 
 /// Reason of a missing value that is too old, if no source has reported an error.
 pub(super) const NO_MORE: &str = "the last value is too old";
@@ -30,44 +30,13 @@ pub struct MonitoringRules {
     pub(super) metrics: Vec<(String, Levels)>,
     /// Metric name and key in a pushed sample, for each pushed metric.
     pub(super) keys: Vec<(String, String)>,
+    /// Metrics with a formula, each after the formulas that it uses.
+    pub(super) formulas: Vec<MetricFormula>,
     pub(super) delivery: Delivery,
     /// Interval of polls.
     pub interval: SignedDuration,
     pub(super) trace: Trace,
     pub(super) paused: bool,
-}
-
-/// Result for one metric: a value, or why there is none.
-pub type SourceResult = Result<SourceValue, String>;
-
-/// A value as its source delivered it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SourceValue {
-    /// The value.
-    pub value: String,
-    /// Time from which its age counts, see [`super::source_rule::MeasuredAt`]. Default: now.
-    pub at: Option<Timestamp>,
-    /// Time of the measurement, if its age counts from another time.
-    pub measured: Option<Timestamp>,
-    /// Range of the value if some pods are not measured.
-    pub range: Option<ValueRange>,
-}
-
-/// Range in which a value lies, whatever the pods use that are not measured.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ValueRange {
-    pub least: String,
-    /// None: there is no upper limit.
-    pub most: Option<String>,
-    /// Smallest request of the pods that are not measured: they may use more than a level above it. None: no level is
-    /// too high.
-    pub missing_request: Option<String>,
-}
-
-impl From<String> for SourceValue {
-    fn from(value: String) -> Self {
-        Self { value, at: None, measured: None, range: None }
-    }
 }
 
 /// Values that were measured at one time: for each requested metric, its value or why there is none.
@@ -114,6 +83,8 @@ pub struct ObserveContext<'a> {
     pub unanswered: &'a [String],
     /// Time since which this process has watched the values.
     pub watched_since: Timestamp,
+    /// The target's number of replicas, or why it is not known.
+    pub replicas: Result<i32, &'a str>,
     /// A decision is open, and this leader can confirm it only after this status is written in its term.
     pub awaited: bool,
     /// Current leader term.
@@ -128,7 +99,16 @@ impl<'a> ObserveContext<'a> {
     pub fn of(last: Option<&'a Tag>, now: Timestamp) -> Self {
         static WRITTEN: std::sync::LazyLock<MonitoringStatus> =
             std::sync::LazyLock::new(|| MonitoringStatus { term: Some("term".into()), ..MonitoringStatus::default() });
-        Self { last, written: &WRITTEN, unanswered: &[], watched_since: now, awaited: false, term: "term", now }
+        Self {
+            last,
+            written: &WRITTEN,
+            unanswered: &[],
+            watched_since: now,
+            replicas: Err("the target does not exist"),
+            awaited: false,
+            term: "term",
+            now,
+        }
     }
 }
 
@@ -146,16 +126,26 @@ impl MonitoringRules {
             Some(interval) => duration("interval", Some(interval))?,
             None => DEFAULT_INTERVAL,
         };
-        let mut metrics = Vec::new();
-        let mut keys = Vec::new();
+        let (mut metrics, mut keys) = (Vec::new(), Vec::new());
         for metric in &spec.metrics {
-            metrics.push((metric.name.clone(), Levels::parse(metric, interval)?));
+            let default_age = SourceKind::of(&metric.source).rule().default_age(interval);
+            metrics.push((metric.name.clone(), Levels::parse(metric, default_age)?));
             if let Some(push) = &metric.source.push {
                 keys.push((metric.name.clone(), push.key.clone().unwrap_or_else(|| metric.name.clone())));
             }
         }
-        let delivery = if keys.is_empty() || keys.len() == metrics.len() { Delivery::Uniform } else { Delivery::Mixed };
-        Ok(Self { metrics, keys, delivery, interval, trace: spec.trace, paused: spec.paused })
+        let formulas = formula::parse(spec)?;
+        check_needed(&metrics, &formulas)?;
+        set_default_ages(spec, &mut metrics, &formulas);
+        let is_uniform = keys.is_empty() || keys.len() + formulas.len() == metrics.len();
+        let delivery = if is_uniform { Delivery::Uniform } else { Delivery::Mixed };
+        Ok(Self { metrics, keys, formulas, delivery, interval, trace: spec.trace, paused: spec.paused })
+    }
+
+    /// Whether a formula reads the target's number of replicas.
+    pub fn reads_replicas(&self) -> bool {
+        let is_metric = self.metrics.iter().any(|(name, _)| name == REPLICAS);
+        !is_metric && self.formulas.iter().any(|one| one.formula.operands().iter().any(|name| name == REPLICAS))
     }
 
     /// Returns the measurement of a pushed sample that arrived at this time. It requests every pushed metric.
@@ -209,6 +199,33 @@ impl MonitoringRules {
         let expired = status.values.iter().filter_map(|reading| expires(&reading.metric, &reading.at));
         let missing = status.unknown.iter().filter_map(|unknown| expires(&unknown.metric, &unknown.since));
         raised.chain(expired).chain(missing).filter(|at| *at > after).min()
+    }
+}
+
+/// Checks that each metric raises an alarm, or that a formula uses it.
+fn check_needed(metrics: &[(String, Levels)], formulas: &[MetricFormula]) -> Result<(), FieldError> {
+    let is_operand = |name: &String| formulas.iter().any(|one| one.formula.operands().contains(name));
+    match metrics.iter().find(|(name, levels)| levels.sides().next().is_none() && !is_operand(name)) {
+        None => Ok(()),
+        Some((name, _)) => Err(FieldError::new(
+            format!("metrics[{name}]"),
+            "it raises no alarm and no formula uses it: set at least one of low, high, equal, or missing with then: Alarm",
+        )),
+    }
+}
+
+/// Sets the maximum age of formulas that do not set one: the longest one of their operands, each of which expires by
+/// its own.
+fn set_default_ages(spec: &MonitoringSpec, metrics: &mut [(String, Levels)], formulas: &[MetricFormula]) {
+    for formula in formulas {
+        let operands = formula.formula.operands();
+        let of_operands = metrics.iter().filter(|(name, _)| operands.contains(name)).map(|(_, levels)| levels.after);
+        let (longest, metric) = (of_operands.max(), &formula.metric);
+        let declared = spec.metrics.iter().find(|one| one.name == *metric).and_then(|one| one.missing.as_ref());
+        let is_declared = declared.is_some_and(|missing| missing.after.is_some());
+        if let (Some(longest), false) = (longest, is_declared) {
+            metrics.iter_mut().filter(|(name, _)| name == metric).for_each(|(_, levels)| levels.after = longest);
+        }
     }
 }
 

@@ -128,7 +128,8 @@ pub const SOURCE_RULES: [SourceRule; 7] = [
 ];
 
 impl SourceKind {
-    /// Kind of this source. A source without a member cannot have a value; the schema refuses it.
+    /// Kind of this source. A formula is no source of its own; its operands are. A source without a member cannot have
+    /// a value; the schema refuses it.
     pub fn of(source: &Source) -> Self {
         match source {
             Source { push: Some(_), .. } => Self::Push,

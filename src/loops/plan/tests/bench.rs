@@ -206,6 +206,7 @@ impl Loop {
             written: &stored,
             unanswered: &unanswered,
             watched_since: self.watched_since.unwrap_or(now),
+            replicas: Ok(self.replicas),
             awaited: settlement::awaits_execution(&self.stored.1, Some(executor)),
             term: &self.term,
             now,

@@ -1,5 +1,6 @@
 //! Tests of the first stage.
 
 mod age;
+mod formula;
 mod observe;
 mod sources;
