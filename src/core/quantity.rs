@@ -14,8 +14,8 @@ pub const MAX_CHARS: usize = 64;
 /// or rounds to one.
 const MAX_EXPONENT: i64 = 128;
 
-/// Larger than every `i64`, and within `i128` even after the 60 doublings of `Ei`.
-const SATURATED: i128 = 1 << 64;
+/// Maximum size of a quantity of Kubernetes, in billionths.
+pub const MAX_NANOS: i128 = i64::MAX as i128 * 1_000_000_000;
 
 /// Reason why a string is not a quantity.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
@@ -58,6 +58,13 @@ pub fn number(text: &str) -> Result<f64, QuantityError> {
     parse(text).map(|quantity| quantity.nearest())
 }
 
+/// Parses a plain number or a quantity, in billionths.
+///
+/// Smaller fractions round away from zero, and values outside of ±(2⁶³ − 1) saturate, both as in Kubernetes.
+pub fn nanos(text: &str) -> Result<i128, QuantityError> {
+    parse(text).map(|quantity| quantity.scaled_within(9, MAX_NANOS))
+}
+
 /// Renders an amount of CPU, in millicores, as a quantity.
 pub fn show_millis(millis: i64) -> String {
     if millis % 1000 == 0 { (millis / 1000).to_string() } else { format!("{millis}m") }
@@ -91,18 +98,23 @@ struct SuffixFactor {
 impl Quantity {
     /// The value times `10^decimals`, rounded away from zero, saturating.
     fn scaled(&self, decimals: i64) -> i64 {
+        // One more than the maximum, which is the size of the minimum. The clamp makes the conversion exact.
+        let limit = i128::from(i64::MAX) + 1;
+        self.scaled_within(decimals, limit).clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64
+    }
+
+    /// The value times `10^decimals`, rounded away from zero, of at most this size. The limit is below 2¹⁰⁰.
+    fn scaled_within(&self, decimals: i64, limit: i128) -> i128 {
         let point = self.point.saturating_add(decimals);
-        let mut whole = self.whole_part(point);
+        let mut whole = self.whole_part(point, limit);
         let mut fraction = self.fraction_part(point);
         for _ in 0..self.doublings {
-            whole = whole * 2 + i128::from(double(&mut fraction));
+            whole = (whole * 2 + i128::from(double(&mut fraction))).min(limit);
         }
         if fraction.iter().any(|digit| *digit != 0) {
-            whole += 1;
+            whole = (whole + 1).min(limit);
         }
-        let signed = if self.negative { -whole } else { whole };
-        // The clamp makes the conversion exact.
-        signed.clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64
+        if self.negative { -whole } else { whole }
     }
 
     /// The nearest float. Always finite: there are at most [`MAX_CHARS`] digits, and the exponent is at most
@@ -114,12 +126,12 @@ impl Quantity {
         if self.negative { -size } else { size }
     }
 
-    /// The digits before the decimal point, at most [`SATURATED`].
-    fn whole_part(&self, point: i64) -> i128 {
+    /// The digits before the decimal point, at most the limit.
+    fn whole_part(&self, point: i64, limit: i128) -> i128 {
         let mut whole = 0_i128;
         for index in 0..point {
             let digit = usize::try_from(index).ok().and_then(|index| self.digits.get(index)).copied().unwrap_or(0);
-            whole = (whole * 10 + i128::from(digit)).min(SATURATED);
+            whole = (whole * 10 + i128::from(digit)).min(limit);
         }
         whole
     }

@@ -10,6 +10,7 @@
 //! | `monitoring/` | which samples are accepted, which alarms are raised |
 //! | `decision/` | which alarm is served, by which rung, and why the others are rejected |
 //! | `execution/` | the target value, and the next step, so that each decision has at most one effect |
+//! | `track/` | the number of replicas that keeps metrics at their targets, as HorizontalPodAutoscaler has it |
 //! | `tuning/` | how a slow loop finds what to tune in a fast loop, and which tuned policy is in effect |
 //! | `sources` | values that are aggregated from NodeConfigs or from the usage of pods |
 //! | `check` | forecast of the loop's decision on given values, for `ganglion check` |
@@ -50,6 +51,7 @@ pub mod proposal;
 pub mod rung;
 pub mod sources;
 pub mod trace;
+pub mod track;
 pub mod tuning;
 pub mod validate;
 pub mod world;

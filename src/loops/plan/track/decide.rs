@@ -1,0 +1,139 @@
+//! One pass: metrics, proposal, windows, rates, bounds.
+
+use std::cmp::Ordering;
+
+use jiff::Timestamp;
+
+use super::explain;
+use super::memory::TrackMemory;
+use super::metric::{Combined, MetricProposal, MetricReason, TrackedMetric, combine};
+use super::outcome::{TrackLine, TrackOutcome, TrackReason};
+use super::pace::{LimitCause, Paced, Position, next_change, pace};
+use super::rules::TrackRules;
+
+/// What a pass finds. There is one pass in each interval: without rules, each one may double the replicas.
+#[derive(Clone, Copy, Debug)]
+pub struct TrackPass<'a> {
+    /// `spec.replicas` of the target.
+    pub replicas: i32,
+    pub metrics: &'a [TrackedMetric],
+    /// Who scaled the target to 0; only used at 0.
+    pub zero: ZeroOrigin,
+    pub now: Timestamp,
+}
+
+/// Who scaled a target to 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ZeroOrigin {
+    Own,
+    Other,
+}
+
+/// Determines the number of replicas, and records the proposal in the memory. The caller records the change with
+/// [`TrackMemory::record_change`] once it is done.
+pub fn decide(rules: &TrackRules, memory: &mut TrackMemory, pass: &TrackPass) -> TrackOutcome {
+    let TrackPass { replicas, now, .. } = *pass;
+    memory.begin(rules, replicas, now);
+    let propose = |metric: &TrackedMetric| metric.propose(replicas, &rules.tolerances, now);
+    let metrics: Vec<MetricProposal> = pass.metrics.iter().map(propose).collect();
+    let mut lines: Vec<TrackLine> = metrics.iter().map(explain::metric_line).collect();
+    if let Some((result, reason)) = without_metrics(rules, pass) {
+        lines.push(explain::bounds(rules, reason, replicas));
+        lines.push(explain::result(replicas, result, reason));
+        return TrackOutcome { replicas: result, reason, proposal: None, metrics, lines, changes_at: None };
+    }
+    let combined = combine(&metrics, replicas);
+    lines.push(explain::proposal(&metrics, combined, replicas));
+    let Combined::Known(raw) = combined else {
+        // At 0, min counts at once. Otherwise the number is within the bounds.
+        let result = rules.bounded(replicas);
+        let reason = if result == replicas { TrackReason::MetricUnknown } else { TrackReason::BelowMin };
+        lines.push(explain::result(replicas, result, reason));
+        return TrackOutcome { replicas: result, reason, proposal: None, metrics, lines, changes_at: None };
+    };
+    memory.record_proposal(raw, now);
+    let paced = pace(&rules.pace, memory, Position { replicas, raw, now });
+    let result = rules.bounded(paced.replicas);
+    let reason = reason_of(rules, &paced, &metrics, Position { replicas, raw, now }, result);
+    lines.extend(explain::pace_lines(rules, &paced, raw));
+    lines.push(explain::bounds(rules, bounds_reason(rules, &paced, raw), paced.replicas));
+    lines.push(explain::result(replicas, result, reason));
+    let changes_at = changes_at(rules, memory, Position { replicas, raw, now }, result);
+    TrackOutcome { replicas: result, reason, proposal: Some(raw), metrics, lines, changes_at }
+}
+
+/// Results that need no metric.
+fn without_metrics(rules: &TrackRules, pass: &TrackPass) -> Option<(i32, TrackReason)> {
+    if pass.replicas == 0 {
+        return (pass.zero == ZeroOrigin::Other).then_some((0, TrackReason::StoppedAtZero));
+    }
+    if pass.replicas > rules.max {
+        return Some((rules.max, TrackReason::AboveMax));
+    }
+    (pass.replicas < rules.min).then_some((rules.min, TrackReason::BelowMin))
+}
+
+fn bounds_reason(rules: &TrackRules, paced: &Paced, raw: i32) -> TrackReason {
+    if paced.replicas > rules.max || (paced.replicas == rules.max && raw > rules.max) {
+        TrackReason::AtMax
+    } else if paced.replicas < rules.min || (paced.replicas == rules.min && raw < rules.min) {
+        TrackReason::AtMin
+    } else {
+        TrackReason::Unchanged
+    }
+}
+
+fn reason_of(
+    rules: &TrackRules,
+    paced: &Paced,
+    metrics: &[MetricProposal],
+    position: Position,
+    result: i32,
+) -> TrackReason {
+    let Position { replicas, raw, .. } = position;
+    if result == rules.max && raw > rules.max {
+        return TrackReason::AtMax;
+    }
+    if result == rules.min && raw < rules.min {
+        return TrackReason::AtMin;
+    }
+    if let Some(limited) = &paced.limited {
+        return match limited.by {
+            LimitCause::PerPass => TrackReason::LimitedPerPass,
+            LimitCause::Disabled => TrackReason::DirectionDisabled,
+            LimitCause::Policy { .. } => TrackReason::LimitedByPolicy,
+        };
+    }
+    if paced.held.is_some() {
+        return TrackReason::HeldByWindow;
+    }
+    match result.cmp(&replicas) {
+        Ordering::Greater => TrackReason::Raised,
+        Ordering::Less => TrackReason::Lowered,
+        Ordering::Equal => {
+            let decisive = metrics.iter().find(|metric| metric.replicas == Some(raw));
+            match decisive.map(|metric| metric.reason) {
+                Some(MetricReason::WithinTolerance) => TrackReason::Metric(MetricReason::WithinTolerance),
+                Some(MetricReason::DirectionHeld) => TrackReason::Metric(MetricReason::DirectionHeld),
+                Some(MetricReason::NoReadyPods) => TrackReason::Metric(MetricReason::NoReadyPods),
+                Some(MetricReason::OverTarget | MetricReason::UnderTarget | MetricReason::Unknown) | None => {
+                    TrackReason::AtTarget
+                }
+            }
+        }
+    }
+}
+
+fn changes_at(rules: &TrackRules, memory: &TrackMemory, position: Position, result: i32) -> Option<Timestamp> {
+    let bounded = |replicas: i32| rules.bounded(replicas);
+    if bounded(position.raw) == result {
+        return None;
+    }
+    let applied = Position { replicas: result, ..position };
+    if result == position.replicas {
+        return next_change(&rules.pace, memory, applied, bounded);
+    }
+    let mut then = memory.clone();
+    then.record_change(position.replicas, result, position.now);
+    next_change(&rules.pace, &then, applied, bounded)
+}

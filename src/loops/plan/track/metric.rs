@@ -1,0 +1,116 @@
+//! Metrics with a target, and what they propose.
+
+use super::nanos::Nanos;
+use super::pods::{PodMeasure, TrackedPod};
+use super::ratio::Ratio;
+use super::rules::TrackRuleError;
+
+/// Metric with a target.
+#[derive(Clone, Debug)]
+pub struct TrackedMetric {
+    pub name: String,
+    pub target: TrackTarget,
+    pub input: TrackInput,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TrackTarget {
+    /// Mean usage, in percent of the resources of the pods.
+    Utilization { percent: u32 },
+    /// Mean over the pods; of a total: total by replicas.
+    AverageValue(Nanos),
+    /// A total, whatever the number of replicas.
+    Value(Nanos),
+}
+
+impl TrackTarget {
+    pub fn utilization(percent: i64) -> Result<Self, TrackRuleError> {
+        let valid = i32::try_from(percent).ok().filter(|percent| *percent > 0);
+        let percent = valid.ok_or(TrackRuleError::Percent { percent })?.unsigned_abs();
+        Ok(Self::Utilization { percent })
+    }
+
+    pub fn average_value(target: Nanos) -> Result<Self, TrackRuleError> {
+        if target.is_positive() { Ok(Self::AverageValue(target)) } else { Err(TrackRuleError::Target { target }) }
+    }
+
+    pub fn value(target: Nanos) -> Result<Self, TrackRuleError> {
+        if target.is_positive() { Ok(Self::Value(target)) } else { Err(TrackRuleError::Target { target }) }
+    }
+}
+
+/// Current value of a metric.
+#[derive(Clone, Debug)]
+pub enum TrackInput {
+    /// Samples of the target's pods.
+    Pods { measure: PodMeasure, pods: Vec<TrackedPod> },
+    /// One number for all pods. `ready_pods`: see [`super::ready_pods`].
+    Total { value: Nanos, ready_pods: u32 },
+    /// No usable value, with the reason.
+    Unknown(String),
+}
+
+/// Proposal of one metric.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MetricProposal {
+    pub name: String,
+    /// Number of replicas; None if the metric is unknown.
+    pub replicas: Option<i32>,
+    pub reason: MetricReason,
+    /// One line for people.
+    pub text: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MetricReason {
+    WithinTolerance,
+    OverTarget,
+    UnderTarget,
+    /// The value is over the target and fewer replicas would follow, or the other way round: no change.
+    DirectionHeld,
+    /// No pod is ready, so that a value under the target says nothing about a single pod: no change.
+    NoReadyPods,
+    Unknown,
+}
+
+impl MetricReason {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::WithinTolerance => "WithinTolerance",
+            Self::OverTarget => "OverTarget",
+            Self::UnderTarget => "UnderTarget",
+            Self::DirectionHeld => "DirectionHeld",
+            Self::NoReadyPods => "NoReadyPods",
+            Self::Unknown => "MetricUnknown",
+        }
+    }
+}
+
+/// Result of the calculation, before it is described.
+pub(super) struct Calculation {
+    pub replicas: i32,
+    pub reason: MetricReason,
+    pub ratio: Ratio,
+    /// Measured value, such as `75 %`.
+    pub shown: String,
+    /// Number by which the ratio was multiplied.
+    pub base: u32,
+    /// Numbers of pods that were counted although they have no sample of load.
+    pub missing: usize,
+    pub unready: usize,
+}
+
+/// Combined proposal of the metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Combined {
+    Known(i32),
+    /// A metric is unknown, and the others ask for fewer replicas, or all are unknown.
+    Unknown,
+}
+
+/// The largest proposal. An unknown metric could ask for more: then nothing is lowered.
+pub(super) fn combine(metrics: &[MetricProposal], replicas: i32) -> Combined {
+    let Some(largest) = metrics.iter().filter_map(|metric| metric.replicas).max() else { return Combined::Unknown };
+    let are_known = metrics.iter().all(|metric| metric.replicas.is_some());
+    if are_known || largest >= replicas { Combined::Known(largest) } else { Combined::Unknown }
+}

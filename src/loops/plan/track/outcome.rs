@@ -1,0 +1,111 @@
+//! Result of a pass, and its explanation.
+
+use std::fmt;
+
+use jiff::Timestamp;
+
+use super::metric::{MetricProposal, MetricReason};
+
+/// Result of a pass.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TrackOutcome {
+    /// Number of replicas that the target should have.
+    pub replicas: i32,
+    pub reason: TrackReason,
+    /// Proposal of all metrics, before windows, rates and bounds; None if it is unknown or was not needed.
+    pub proposal: Option<i32>,
+    pub metrics: Vec<MetricProposal>,
+    /// One line for each stage, in their order.
+    pub lines: Vec<TrackLine>,
+    /// When the result changes without a new sample, once `replicas` has been applied: at the end of a window or of a
+    /// policy's period. None if it does not change before a new sample.
+    pub changes_at: Option<Timestamp>,
+}
+
+/// What one stage has done, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TrackLine {
+    pub stage: TrackStage,
+    pub reason: TrackReason,
+    pub text: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TrackStage {
+    Metric,
+    Proposal,
+    Window,
+    Rate,
+    Bounds,
+    Result,
+}
+
+impl TrackStage {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Metric => "metric",
+            Self::Proposal => "proposal",
+            Self::Window => "window",
+            Self::Rate => "rate",
+            Self::Bounds => "bounds",
+            Self::Result => "result",
+        }
+    }
+}
+
+/// Reason of a result or of a stage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TrackReason {
+    /// A metric, see its own reason.
+    Metric(MetricReason),
+    /// The number is right.
+    AtTarget,
+    Raised,
+    Lowered,
+    /// A metric is unknown: nothing is lowered, and if all are unknown, nothing is raised.
+    MetricUnknown,
+    HeldByWindow,
+    LimitedByPolicy,
+    /// Without rules, at most twice as many replicas in one pass.
+    LimitedPerPass,
+    /// `select: Disabled`.
+    DirectionDisabled,
+    AtMin,
+    AtMax,
+    /// More replicas than max: lowered at once, whatever the metrics are.
+    AboveMax,
+    /// Fewer replicas than min: raised at once.
+    BelowMin,
+    /// Somebody else scaled to 0: it stays until somebody raises it.
+    StoppedAtZero,
+    /// The stage changed nothing.
+    Unchanged,
+}
+
+impl TrackReason {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Metric(reason) => reason.as_str(),
+            Self::AtTarget => "AtTarget",
+            Self::Raised => "Raised",
+            Self::Lowered => "Lowered",
+            Self::MetricUnknown => "MetricUnknown",
+            Self::HeldByWindow => "HeldByWindow",
+            Self::LimitedByPolicy => "LimitedByPolicy",
+            Self::LimitedPerPass => "LimitedPerPass",
+            Self::DirectionDisabled => "DirectionDisabled",
+            Self::AtMin => "AtMin",
+            Self::AtMax => "AtMax",
+            Self::AboveMax => "AboveMax",
+            Self::BelowMin => "BelowMin",
+            Self::StoppedAtZero => "StoppedAtZero",
+            Self::Unchanged => "Unchanged",
+        }
+    }
+}
+
+impl fmt::Display for TrackLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {} ({})", self.stage.as_str(), self.text, self.reason.as_str())
+    }
+}
