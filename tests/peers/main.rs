@@ -1,6 +1,7 @@
 //! The clients against the real servers for which they are written. A test fails if its server cannot be started.
 
 mod alerts;
+mod autoscaler;
 mod client;
 mod inference;
 mod pictures;
