@@ -1,8 +1,8 @@
 //! Memory of tracking, and its form in a status.
 //!
-//! In the process, the memory is exact. The stored form keeps few numbers, and errs on the side of the window and of the
-//! rate: after a restart, a change may come later than without it, and never earlier. The newest proposal has no time in
-//! it (it is repeated until another one takes its place), so that a steady state is not written again.
+//! In the process, the memory is exact. The stored form keeps few numbers, and errs on the side of the window and of
+//! the rate: after a restart, a change may come later than without it, and never earlier. The newest proposal has no
+//! time in it (it is repeated until another one takes its place), so that a steady state is not written again.
 
 use std::collections::VecDeque;
 

@@ -1,5 +1,5 @@
-//! Cases of proposals that users of autoscalers ran into, by their ids. Where HorizontalPodAutoscaler gives another number, the
-//! case says so.
+//! Cases of proposals that users of autoscalers ran into, by their ids. Where HorizontalPodAutoscaler gives another
+//! number, the case says so.
 
 use rstest::rstest;
 
