@@ -114,9 +114,8 @@ impl TrackMemory {
         let fields: Vec<&str> = fields.collect();
         let [base, peaks, troughs, raises, lowerings] = fields[..] else { return Err(TrackMemoryError::Malformed) };
         let base: i64 = base.parse().map_err(|_| TrackMemoryError::Malformed)?;
-        let mut proposals = Proposals::default();
-        proposals.peaks = read_proposals(peaks, base, now)?.into();
-        proposals.troughs = read_proposals(troughs, base, now)?.into();
+        let (peaks, troughs) = (read_proposals(peaks, base, now)?, read_proposals(troughs, base, now)?);
+        let proposals = Proposals { peaks: peaks.into(), troughs: troughs.into() };
         let is_ordered = |entries: &VecDeque<RawProposal>, falls: bool| {
             let pairs = entries.iter().zip(entries.iter().skip(1));
             let mut ordered = pairs.map(|(one, next)| {

@@ -119,7 +119,8 @@ proptest! {
         }
         let result = |pods: &[TrackedPod]| {
             let metrics = [average("100", pods.to_vec())];
-            let pass = TrackPass { replicas: this.replicas, metrics: &metrics, zero: ZeroOrigin::Own, now: at(now + 15) };
+            let (replicas, now) = (this.replicas, at(now + 15));
+            let pass = TrackPass { replicas, metrics: &metrics, zero: ZeroOrigin::Own, now };
             decide(&this.rules, &mut this.memory.clone(), &pass).replicas
         };
         prop_assert!(result(&loaded(&pods, more)) >= result(&pods));

@@ -111,7 +111,8 @@ fn b14_one_line_for_each_stage() {
             "metric: queue: 4, target 1 for each replica, ratio 0.4 (tolerance 0.9 to 1.1): 4 replicas (UnderTarget)",
             "metric: other: 2, target 1 for each replica, ratio 0.2 (tolerance 0.9 to 1.1): 2 replicas (UnderTarget)",
             "proposal: 4 replicas by queue (Unchanged)",
-            "window: 10 replicas, held by the proposal of 10 at 2027-01-15T08:00:00Z until 2027-01-15T08:05:00Z (HeldByWindow)",
+            "window: 10 replicas, held by the proposal of 10 at 2027-01-15T08:00:00Z until 2027-01-15T08:05:00Z \
+             (HeldByWindow)",
             "rate: 10 replicas, within the rate (Unchanged)",
             "bounds: 10 replicas; min 3, max 12 (Unchanged)",
             "result: stays at 10 replicas (HeldByWindow)",

@@ -155,7 +155,8 @@ proptest! {
             }
         }
         let parsed = stored.and_then(|text| TrackMemory::parse(&text, at(now)).ok());
-        let mut restored = Tracked { rules: this.rules.clone(), memory: parsed.unwrap_or_default(), replicas: this.replicas };
+        let memory = parsed.unwrap_or_default();
+        let mut restored = Tracked { rules: this.rules.clone(), memory, replicas: this.replicas };
         for (pause, raw) in after {
             now += pause;
             let metrics = [queue(&raw.to_string(), "1")];
