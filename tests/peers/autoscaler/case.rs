@@ -86,7 +86,7 @@ impl CaseKind {
     }
 }
 
-/// What a step finds. Times are milliseconds since 1970.
+/// Input of a step. Times are milliseconds since 1970.
 #[derive(Clone, Debug)]
 pub struct CaseStep {
     pub time: i64,

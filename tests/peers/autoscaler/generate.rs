@@ -8,7 +8,7 @@ use super::case::{
 
 const MILLI: i64 = 1_000_000;
 
-/// What is unusual in a situation.
+/// Unusual property of a situation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Oddity {
     Surge,

@@ -11,18 +11,18 @@ use super::outcome::{TrackLine, TrackOutcome, TrackReason};
 use super::pace::{LimitCause, Paced, Position, next_change, pace};
 use super::rules::TrackRules;
 
-/// What a pass finds. There is one pass in each interval: without rules, each one may double the replicas.
+/// Input of a pass. There is one pass in each interval: without rules, each one may double the replicas.
 #[derive(Clone, Copy, Debug)]
 pub struct TrackPass<'a> {
     /// `spec.replicas` of the target.
     pub replicas: i32,
     pub metrics: &'a [TrackedMetric],
-    /// Who scaled the target to 0; only used at 0.
+    /// Origin of 0 replicas; only used at 0.
     pub zero: ZeroOrigin,
     pub now: Timestamp,
 }
 
-/// Who scaled a target to 0.
+/// Origin of 0 replicas: who scaled the target down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ZeroOrigin {
     Own,

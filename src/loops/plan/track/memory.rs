@@ -209,7 +209,7 @@ fn ceil(at: Timestamp) -> i64 {
     at.as_second() + i64::from(at.subsec_nanosecond() > 0)
 }
 
-/// Few proposals that hold at least what these hold. Those of the last time count as of now, with their extreme.
+/// Few proposals that hold at least what these hold. Proposals of the last seconds count as of now, with their extreme.
 fn stored(
     proposals: impl Iterator<Item = RawProposal>,
     slack: SignedDuration,

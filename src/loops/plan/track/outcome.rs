@@ -22,7 +22,7 @@ pub struct TrackOutcome {
     pub changes_at: Option<Timestamp>,
 }
 
-/// What one stage has done, for people.
+/// Result of one stage, for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TrackLine {
     pub stage: TrackStage,

@@ -17,7 +17,7 @@ const READINESS_DELAY: SignedDuration = SignedDuration::from_secs(30);
 pub struct TrackedPod {
     pub name: String,
     pub phase: PodPhase,
-    /// Has a deletion timestamp.
+    /// Whether it has a deletion timestamp.
     pub is_deleting: bool,
     pub started: Option<Timestamp>,
     /// The condition Ready; None if there is none.
@@ -70,7 +70,7 @@ impl TrackedPod {
         !self.is_deleting && !matches!(self.phase, PodPhase::Succeeded | PodPhase::Failed)
     }
 
-    /// What the pod may use: allocated resources, or its requests.
+    /// Returns what the pod may use: allocated resources, or its requests.
     pub(super) fn capacity(&self) -> Result<Nanos, &str> {
         match &self.requests {
             Ok(requests) => Ok(self.allocated.unwrap_or(*requests)),

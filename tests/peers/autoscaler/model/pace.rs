@@ -15,7 +15,7 @@ pub struct PaceModel {
     slots: [Vec<(i64, i32)>; 2],
 }
 
-/// What the stages after the metrics start from.
+/// Input of the stages after the metrics.
 pub struct PaceInput<'a> {
     pub rules: &'a CaseRules,
     pub replicas: i32,
