@@ -440,7 +440,7 @@ fn data(status: &MonitoringStatus, assumptions: &Assumptions) -> DataState {
     let all = assumptions.len();
     let known = all.saturating_sub(status.unknown.len());
     match (lost.is_empty(), assumed.is_empty()) {
-        (true, true) => ("True", LoopReason::AllKnown, format!("{known} metrics have a value")),
+        (true, true) => ("True", LoopReason::AllKnown, format!("{known} of {all} metrics have a value")),
         (true, false) => {
             let message = format!("{known} of {all} metrics have a value; assumed: {}", assumed.join(", "));
             ("True", LoopReason::AllKnown, message)
