@@ -6,21 +6,24 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::Api;
 use kube::api::ListParams;
 use serde_json::{Value, json};
 use testkit::TIMEOUT;
 use testkit::action::{deployment, with};
 use testkit::plugin::Plugin;
-use testkit::proxy::gate::HoldPoint;
+use testkit::proxy::gate::{Held, HoldPoint};
 use testkit::testbed::loops::{SCALES, account, loop_story, make, on, push, ready, travelled};
 use testkit::testbed::nodes::{Size, TestNodes};
-use testkit::testbed::pools::{WORKERS, converged, inline, kubelet, pool, pool_story, reloading, stateful_set};
+use testkit::testbed::pools::{self, WORKERS, pool_story};
 use testkit::testbed::workload::Workload;
 use testkit::testbed::{Testbed, stories, story};
 use testkit::verdict::{node_of, pods_of};
 
 use crate::crash::kill_at;
+
+const MINUTE: SignedDuration = SignedDuration::from_mins(1);
 
 const DONE: (&str, &str) = ("True", "Succeeded");
 
@@ -86,19 +89,22 @@ async fn restart(testbed: &Testbed) -> Result<()> {
     operator.leads().await
 }
 
-/// Number of events about objects of this kind and name with this reason. Repeated events count as often.
-async fn count(testbed: &Testbed, about: (&str, &str), reason: &str) -> Result<i32> {
+/// The operator's events with this reason about objects of this kind and name.
+async fn stored(testbed: &Testbed, about: (&str, &str), reason: &str) -> Result<Vec<Event>> {
     let namespace = if about.0 == "Node" { "default" } else { &testbed.ns };
     let events: Api<Event> = Api::namespaced(testbed.client.clone(), namespace);
     let of_reason = ListParams::default().fields(&format!("reason={reason}"));
-    let mut count = 0;
-    for event in events.list(&of_reason).await? {
-        let object = event.regarding.unwrap_or_default();
-        if (object.kind.as_deref(), object.name.as_deref()) == (Some(about.0), Some(about.1)) {
-            count += event.series.map_or(1, |series| series.count);
-        }
-    }
-    Ok(count)
+    let is_about = |event: &Event| {
+        let object = event.regarding.as_ref();
+        object.is_some_and(|object| (object.kind.as_deref(), object.name.as_deref()) == (Some(about.0), Some(about.1)))
+    };
+    Ok(events.list(&of_reason).await?.into_iter().filter(is_about).collect())
+}
+
+/// Number of these events. Repeated events count as often.
+async fn count(testbed: &Testbed, about: (&str, &str), reason: &str) -> Result<i32> {
+    let events = stored(testbed, about, reason).await?;
+    Ok(events.into_iter().map(|event| event.series.map_or(1, |series| series.count)).sum())
 }
 
 /// Waits until there is such an event.
@@ -152,6 +158,29 @@ fn a_move_is_a_story_of_the_action_the_workload_and_both_nodes() {
     });
 }
 
+/// Kills the process at the held write, lets it, or another replica, finish, and starts it again.
+async fn finished_by_another(
+    testbed: &Testbed,
+    held: Held,
+    other_leads: bool,
+    finished: impl AsyncFnOnce() -> Result<()>,
+) -> Result<()> {
+    if other_leads {
+        let mut second = testbed.another("two")?;
+        second.start()?;
+        second.ready().await?;
+        testbed.operator.lock().await.kill();
+        held.lose();
+        finished().await?;
+        second.stop().await?;
+        testbed.operator.lock().await.start()?;
+    } else {
+        kill_at(testbed, held).await?;
+        finished().await?;
+    }
+    restart(testbed).await
+}
+
 /// The first process is killed after the server has evicted the pod, before it is recorded. The story is complete,
 /// whether the same replica or another one finishes the action.
 #[test]
@@ -165,20 +194,7 @@ fn a_move_that_another_process_finishes_is_the_same_story() {
         testbed.act("go", off_the_first(&nodes)).await?;
         tokio::time::timeout(TIMEOUT, held.reached()).await?.context("no eviction")?;
         until_event(testbed, ("Deployment", "web"), "ActionStarted").await?;
-        if *other_leads {
-            let mut second = testbed.another("two")?;
-            second.start()?;
-            second.ready().await?;
-            testbed.operator.lock().await.kill();
-            held.lose();
-            testbed.ends("go", DONE).await?;
-            second.stop().await?;
-            testbed.operator.lock().await.start()?;
-        } else {
-            kill_at(testbed, held).await?;
-            testbed.ends("go", DONE).await?;
-        }
-        restart(testbed).await?;
+        finished_by_another(testbed, held, *other_leads, async || testbed.ends("go", DONE).await.map(drop)).await?;
         tells_the_move(testbed, &nodes).await
     });
 }
@@ -291,21 +307,11 @@ fn a_decision_that_another_process_finishes_is_told_once() {
         });
         push(testbed, "web", json!({"cpu": "2"})).await?;
         tokio::time::timeout(TIMEOUT, held.reached()).await?.context("nothing was done")?;
-        if *other_leads {
-            let mut second = testbed.another("two")?;
-            second.start()?;
-            second.ready().await?;
-            testbed.operator.lock().await.kill();
-            held.lose();
+        let told = async || {
             until_event(testbed, ("Deployment", "web"), "Scaled").await?;
-            until_event(testbed, ("ClosedLoop", "web"), "Scaled").await?;
-            second.stop().await?;
-            testbed.operator.lock().await.start()?;
-        } else {
-            kill_at(testbed, held).await?;
-            until_event(testbed, ("ClosedLoop", "web"), "Scaled").await?;
-        }
-        restart(testbed).await?;
+            until_event(testbed, ("ClosedLoop", "web"), "Scaled").await
+        };
+        finished_by_another(testbed, held, *other_leads, told).await?;
         reads(testbed, "loop/web", &[("Scaled", "Deployment/web: replicas 1 → 2")]).await?;
         reads(testbed, "deployment/web", &[("Scaled", "ClosedLoop web: replicas 1 → 2")]).await
     });
@@ -318,48 +324,43 @@ fn a_noisy_object_has_ten_events_a_minute_and_the_next_one_says_how_many_were_le
         for _ in 0..14 {
             scale(testbed).await?;
         }
-        for object in ["loop/web", "deployment/web"] {
-            let wait = async {
-                loop {
-                    let events = events_for(testbed, object).await?;
-                    ensure!(events.len() <= 10, "more than ten in a minute: {events:#?}");
-                    if events.len() == 10 {
-                        return Ok(());
-                    }
-                }
-            };
-            tokio::time::timeout(TIMEOUT, wait).await.with_context(|| format!("fewer than ten of {object}"))??;
-        }
-        let metrics = testbed.operator.lock().await.get("/metrics").await?;
-        ensure!(metrics.contains("ganglion_events_left_out_total 8\n"), "{metrics}");
+        // A minute passes while the loop scales, so that one event follows those that are left out.
         let wait = async {
             loop {
                 scale(testbed).await?;
                 let events = events_for(testbed, "loop/web").await?;
-                if let Some(next) = events.get(10) {
-                    return anyhow::Ok(next.note.clone());
+                if let Some(number) = events.iter().find_map(|event| left_out(&event.note)) {
+                    return anyhow::Ok(number);
                 }
-                tokio::time::sleep(Duration::from_secs(5)).await;
             }
         };
-        let note = tokio::time::timeout(TIMEOUT, wait).await.context("no event after a minute")??;
-        let left_out = note
-            .strip_suffix(" more events were left out)")
-            .and_then(|note| note.rsplit_once('(')?.1.parse::<u32>().ok());
-        ensure!(left_out.is_some_and(|count| count >= 4), "{note}");
+        let number = tokio::time::timeout(TIMEOUT, wait).await.context("no event says that others were left out")??;
+        for (kind, name) in [("ClosedLoop", "web"), ("Deployment", "web")] {
+            let events = stored(testbed, (kind, name), "Scaled").await?;
+            let mut times: Vec<Timestamp> = events.into_iter().filter_map(|event| Some(event.event_time?.0)).collect();
+            times.sort();
+            let first_of_eleven = times.windows(11).find(|eleven| eleven[10].duration_since(eleven[0]) < MINUTE);
+            ensure!(first_of_eleven.is_none(), "more than ten events of {kind}/{name} in a minute: {times:?}");
+            ensure!(times.len() > 10, "only {} events of {kind}/{name}", times.len());
+        }
+        let metrics = testbed.operator.lock().await.get("/metrics").await?;
+        let counted = metrics.lines().find_map(|line| line.strip_prefix("ganglion_events_left_out_total "));
+        let counted: u32 = counted.context("no metric")?.parse()?;
+        ensure!(counted >= number, "the note counts {number}, and the metric {counted}");
         Ok(())
     });
+}
+
+/// Number of events that were left out before the one with this note.
+fn left_out(note: &str) -> Option<u32> {
+    let number = note.strip_suffix(" more events were left out)")?.rsplit_once('(')?.1;
+    number.parse().ok()
 }
 
 #[test]
 fn a_pool_is_a_story_of_the_pool_and_its_workload() {
     pool_story("events-pool", async |testbed| {
-        stateful_set(testbed, 2).await?;
-        let _kubelet = kubelet(testbed, true).await?;
-        pool(testbed, "cameras", reloading(json!({"replicas": 2, "jobs": inline(4)}))).await?;
-        converged(testbed, "cameras", 2, 4).await?;
-        testbed.kubectl(&["scale", "swp/cameras", "--replicas=3"], None).await?;
-        converged(testbed, "cameras", 3, 4).await?;
+        let _kubelet = pools::scaled(testbed, "cameras").await?;
         restart(testbed).await?;
         let workload = format!("StatefulSet/{WORKERS}: replicas 2 → 3");
         let events = [

@@ -23,7 +23,7 @@ use testkit::testbed::loops::{
     SCALES, account, grant_to, loop_story, make, on, push, ready, replicas, travelled, until,
 };
 use testkit::testbed::nodes::Size;
-use testkit::testbed::pools::{converged, inline, kubelet, pool, pool_story, reloading, stateful_set};
+use testkit::testbed::pools::{self, pool_story};
 use testkit::testbed::workload::Workload;
 use testkit::testbed::{Road, Testbed, story, story_on};
 use testkit::{block_on, root};
@@ -271,12 +271,7 @@ fn a_move_is_told_step_by_step() {
 #[test]
 fn a_pool_is_told_by_its_assignments() {
     pool_story("timeline-pool", async |testbed| {
-        stateful_set(testbed, 2).await?;
-        let _kubelet = kubelet(testbed, true).await?;
-        pool(testbed, "cameras", reloading(json!({"replicas": 2, "jobs": inline(4)}))).await?;
-        converged(testbed, "cameras", 2, 4).await?;
-        testbed.kubectl(&["scale", "swp/cameras", "--replicas=3"], None).await?;
-        converged(testbed, "cameras", 3, 4).await?;
+        let _kubelet = pools::scaled(testbed, "cameras").await?;
         let said = timeline(testbed, &["pool", "cameras"]).await?;
         in_order(
             &said,

@@ -150,6 +150,17 @@ pub async fn converged(testbed: &Testbed, name: &str, workers: usize, jobs: i64)
     .await
 }
 
+/// Makes a pool of four jobs on two workers, and scales it to three. The workers run until the kubelet is dropped.
+pub async fn scaled(testbed: &Testbed, name: &str) -> Result<Kubelet> {
+    stateful_set(testbed, 2).await?;
+    let kubelet = kubelet(testbed, true).await?;
+    pool(testbed, name, reloading(json!({"replicas": 2, "jobs": inline(4)}))).await?;
+    converged(testbed, name, 2, 4).await?;
+    testbed.kubectl(&["scale", &format!("swp/{name}"), "--replicas=3"], None).await?;
+    converged(testbed, name, 3, 4).await?;
+    Ok(kubelet)
+}
+
 /// Content of the file that workers read.
 pub async fn file(testbed: &Testbed) -> Result<String> {
     let map = testbed.api::<ConfigMap>().get(JOBS).await?;
