@@ -29,6 +29,7 @@ const PURE: &[&str] = &[
     "k8s-openapi",
     "kube",
     "minijinja",
+    "num-bigint",
     "regex",
     "ring",
     "schemars",

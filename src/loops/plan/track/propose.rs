@@ -72,7 +72,7 @@ fn average_of_total(
     let total = Ratio::new(&[value.size()], &[target.size()]).ok_or_else(no_ratio)?;
     let proposed = total.ceil_of(1);
     let of_replicas = Ratio::new(&[value.size()], &[target.size(), u128::from(replicas.unsigned_abs())]);
-    let (kept, reason) = match of_replicas {
+    let (kept, reason) = match &of_replicas {
         Some(ratio) if ratio.is_within(tolerances) => (replicas, MetricReason::WithinTolerance),
         Some(ratio) => guarded(proposed, ratio.side(), replicas),
         // Without replicas there is no mean, and no tolerance.
