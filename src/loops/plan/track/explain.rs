@@ -1,4 +1,4 @@
-//! Lines for people: what each stage has done, in figures.
+//! Texts that describe the result of each stage, with its numbers.
 
 use jiff::Timestamp;
 

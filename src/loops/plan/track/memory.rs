@@ -32,7 +32,7 @@ pub struct TrackMemory {
     pub changes: OwnChanges,
 }
 
-/// Reason why a stored memory cannot be read. The loop then begins with an empty one: windows begin anew.
+/// Reason why a stored memory cannot be read. The loop then starts with an empty memory, and windows start again.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum TrackMemoryError {
     #[error("the memory has an unknown version")]

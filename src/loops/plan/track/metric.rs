@@ -57,7 +57,7 @@ pub struct MetricProposal {
     /// Number of replicas; None if the metric is unknown.
     pub replicas: Option<i32>,
     pub reason: MetricReason,
-    /// One line for people.
+    /// Description of the proposal, one line.
     pub text: String,
 }
 

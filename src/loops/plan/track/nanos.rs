@@ -54,7 +54,7 @@ impl Sum for Nanos {
     }
 }
 
-/// Rounds for people: three significant digits below 1000, otherwise a whole number.
+/// Rounds to three significant digits below 1000, and to a whole number otherwise.
 impl fmt::Display for Nanos {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&rounded(self.0 as f64 / ONE as f64))

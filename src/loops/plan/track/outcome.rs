@@ -22,7 +22,7 @@ pub struct TrackOutcome {
     pub changes_at: Option<Timestamp>,
 }
 
-/// Result of one stage, for people.
+/// Description of the result of one stage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TrackLine {
     pub stage: TrackStage,
