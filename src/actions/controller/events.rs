@@ -236,12 +236,12 @@ fn route(slots: &[&Slot]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ganglion_api::identity::SlotId;
-    use ganglion_api::workload_action::status::{ApplicationProgress, PodOnNode, SetRef, Summary};
+    use ganglion_api::workload_action::status::{ApplicationProgress, SetRef, Summary};
     use ganglion_core::facts::{NodeFact, Uid};
     use ganglion_core::world::Origin;
     use jiff::Timestamp;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    use serde_json::json;
 
     fn status(ready: &str, reason: &str, began: bool, ended: bool) -> WorkloadActionStatus {
         let time = Time(Timestamp::UNIX_EPOCH);
@@ -300,29 +300,13 @@ mod tests {
     }
 
     fn slot(index: i32, step: Step, from: &str, to: &str) -> Slot {
-        let pod = |node: &str| PodOnNode { name: format!("web-{index}"), uid: None, node: NodeName::from(node) };
-        Slot {
-            id: SlotId::from(format!("slot-{index}")),
-            index,
-            attempt: 0,
-            protocol: Default::default(),
-            step,
-            since: Time(Timestamp::UNIX_EPOCH),
-            workload: WorkloadRef { api_version: "apps/v1".into(), kind: "Deployment".into(), name: "web".into() },
-            replica_set: SetRef::default(),
-            label: String::new(),
-            victim: Some(pod(from)),
-            replacement: Some(pod(to)),
-            available: 0,
-            scheduled: false,
-            tried: Vec::new(),
-            scaled: false,
-            evicting: false,
-            break_first: false,
-            reason: None,
-            obstacle: None,
-            message: None,
-        }
+        let pod = |node: &str| json!({"name": format!("web-{index}"), "node": node});
+        serde_json::from_value(json!({
+            "id": format!("slot-{index}"), "index": index, "attempt": 0, "step": step, "since": "1970-01-01T00:00:00Z",
+            "workload": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+            "replicaSet": SetRef::default(), "label": "", "victim": pod(from), "replacement": pod(to),
+        }))
+        .unwrap()
     }
 
     /// Events of other objects: kind and name of the object, reason, note.
