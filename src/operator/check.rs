@@ -21,7 +21,7 @@ use ganglion_core::facts::{Key, Uid};
 use ganglion_core::names::DEFAULT_ACCOUNT;
 use ganglion_core::world::Origin;
 use ganglion_loops::closed_loop::{Assessed, Neighbours};
-use ganglion_loops::monitoring::{NodeAccess, PollRequest, Sources, current_values, replicas_of};
+use ganglion_loops::monitoring::{PollRequest, SourceAccess, Sources, current_values, replicas_of};
 use ganglion_loops::target::{Actor, Targets, Trials};
 use ganglion_loops_plan::check::{Forecast, ForecastInput, ProposedRung, forecast, formulas};
 use ganglion_loops_plan::decision::DecisionRules;
@@ -220,7 +220,7 @@ impl<'a> LoopCheck<'a> {
         let known: Vec<String> = known.collect();
         let mut object = Monitoring::new(&self.key.name, asked);
         object.metadata.namespace = Some(self.key.namespace.clone());
-        let access = NodeAccess::believing();
+        let access = SourceAccess::believing();
         let measured = current_values(&self.ctx, &access, &object, &MonitoringStatus::default(), values).await;
         let mut measured = measured.unwrap_or_default();
         for name in known {

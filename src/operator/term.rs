@@ -16,7 +16,7 @@ use ganglion_core::world::{Fact, World};
 use ganglion_loops::closed_loop::{ClosedLoopController, Preflights};
 use ganglion_loops::decision::DecisionController;
 use ganglion_loops::execution::{ExecutionController, Webhooks};
-use ganglion_loops::monitoring::{MonitoringController, NodeAccess, SourcePolls, Sources};
+use ganglion_loops::monitoring::{MonitoringController, SourceAccess, SourcePolls, Sources};
 use ganglion_loops::target::Targets;
 use ganglion_loops::traces::LoopTraces;
 use ganglion_nodes::config::{self as node_config, NodeConfigController, PolledNodes};
@@ -88,7 +88,7 @@ impl Term<'_> {
             sources: Sources { ctx: ctx.clone(), outbound: Arc::clone(outbound), discovery: Arc::clone(&discovery) },
             memories: Memories::default(),
             polls: SourcePolls::default(),
-            node_access: NodeAccess::default(),
+            source_access: SourceAccess::default(),
             ctx,
         });
         self.start(loops, |ctx| DecisionController { ctx, memories: Memories::default() });

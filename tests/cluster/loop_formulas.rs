@@ -74,6 +74,29 @@ fn requests_for_each_replica_drive_a_scale_and_an_unknown_operand_drives_nothing
     });
 }
 
+/// The operator knows the number from its caches, and tells it only to those who may read it.
+#[test]
+fn an_account_that_may_not_get_the_target_does_not_see_its_replicas() {
+    loop_story("formulas-rights", async |testbed| {
+        Workload::deployment("web", 2).create(testbed).await?;
+        account(testbed, &[]).await?;
+        let mut spec = shared("requests / replicas");
+        spec["actions"] = json!([]);
+        make(testbed, "web", spec).await?;
+        push(testbed, "web", json!({"requests": "100"})).await?;
+        let message = says(testbed, "web", "DataAvailable", ("False", "SomeUnknown")).await?;
+        let words = format!(
+            "its operand replicas is unknown: service account {ACCOUNT} of namespace {ns} may not get deployments in \
+             namespace {ns}: grant it the role view there",
+            ns = testbed.ns
+        );
+        ensure!(message.contains(&words), "{words} is not in {message}");
+        let text = testbed.kubectl(&["get", "monitoring", "web", "-o", "jsonpath={.status}"], None).await?;
+        ensure!(!text.contains("\"50\""), "the number of replicas is known: {text}");
+        Ok(())
+    });
+}
+
 #[test]
 fn a_formula_that_cannot_work_is_refused_with_the_names() {
     loop_story("formulas-refused", async |testbed| {

@@ -171,11 +171,12 @@ pub struct Source {
 pub struct FormulaSource {
     /// Expression in CEL over names of other metrics, also formulas, such as `requests / replicas`. The name `replicas`
     /// is the target's `spec.replicas`, unless a metric has that name; the target must be a Deployment, ReplicaSet,
-    /// StatefulSet or SwarmPool. All numbers are doubles: `5 / 2` is 2.5. Operators: `+ - * / ?:`, comparisons,
-    /// `&& || !`; functions: `max(a, b)`, `min(a, b)`, and `coalesce(a, b, 8)`, which is its first argument with a
-    /// value. If an operand is unknown, so is the value, except within `coalesce`; a value that `missing.then: Assume`
-    /// assumes is one. A division by zero, NaN and infinity are unknown; negative numbers are numbers. The value is as
-    /// old as the oldest operand that it uses. At most 512 characters.
+    /// StatefulSet or SwarmPool, and the loop's account must be allowed to get it. All numbers are doubles: `5 / 2` is
+    /// 2.5. Operators: `+ - * / ?:`, comparisons, `&& || !`; functions: `max(a, b)`, `min(a, b)`, and `coalesce(a, b,
+    /// 8)`, which is its first argument with a value. If an operand is unknown, so is the value, except within
+    /// `coalesce`; a value that `missing.then: Assume` assumes is one. A division by zero, NaN and infinity are
+    /// unknown; negative numbers are numbers. The value is as old as the oldest operand that it uses. At most 512
+    /// characters.
     #[schemars(length(min = 1, max = 512))]
     pub expression: String,
 }

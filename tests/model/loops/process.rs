@@ -18,7 +18,7 @@ use ganglion_core::namespaces::Namespaces;
 use ganglion_loops::closed_loop::{ClosedLoopController, Preflights};
 use ganglion_loops::decision::DecisionController;
 use ganglion_loops::execution::{ExecutionController, Webhooks};
-use ganglion_loops::monitoring::{MonitoringController, NodeAccess, SourcePolls, Sources};
+use ganglion_loops::monitoring::{MonitoringController, SourceAccess, SourcePolls, Sources};
 use ganglion_loops::target::Targets;
 use ganglion_outbound::address::{self, Names, Rules};
 use ganglion_outbound::client::{AnswerLimits, OutboundClient};
@@ -285,7 +285,7 @@ fn parts(ctx: &Context) -> [Part; 4] {
         sources: Sources { ctx: ctx.clone(), outbound: Arc::clone(&outbound), discovery },
         memories: Memories::default(),
         polls: SourcePolls::default(),
-        node_access: NodeAccess::default(),
+        source_access: SourceAccess::default(),
     };
     let decision = DecisionController { ctx: ctx.clone(), memories: Memories::default() };
     let execution = ExecutionController {

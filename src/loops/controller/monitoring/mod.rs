@@ -31,7 +31,7 @@ use ganglion_core::world::Fact;
 use ganglion_loops_plan::decision::{Executor, settlement};
 use ganglion_loops_plan::figures;
 use ganglion_loops_plan::monitoring::{Measurement, MonitoringRules, ObserveContext, ObserveTrigger, SourceResult};
-use ganglion_loops_plan::monitoring::{formula, source_rule, tag};
+use ganglion_loops_plan::monitoring::{source_rule, tag};
 use ganglion_loops_plan::world::{Family, LoopsWorld};
 use ganglion_runtime::context::Context;
 use ganglion_runtime::error::Error;
@@ -39,8 +39,8 @@ use ganglion_runtime::frame::{Memories, Next, Reconciler};
 use ganglion_runtime::status::{StatusMethod, StatusWriter};
 pub use sources::{PollRequest, SourcePolls, Sources};
 use sources::{PolledValues, SourceNews};
-use stored_sources::NodePermissions;
-pub use stored_sources::{NodeAccess, replicas_of};
+use stored_sources::SourcePermissions;
+pub use stored_sources::{SourceAccess, replicas_of};
 
 /// Senders write samples into the spec at the same time. A late request of a process that has ended may have changed
 /// the tag.
@@ -59,7 +59,7 @@ pub struct MonitoringController {
     pub memories: Memories<MonitoringMemory>,
     pub polls: SourcePolls,
     /// Permissions of accounts, for all loops.
-    pub node_access: NodeAccess,
+    pub source_access: SourceAccess,
 }
 
 /// In-memory state of one Monitoring.
@@ -82,8 +82,8 @@ pub struct MonitoringMemory {
     node_values: PolledValues,
     /// Last handled results of the polled sources. None: none of them has answered.
     polled: Option<Arc<PolledValues>>,
-    /// Whether the loop's account may read the NodeConfigs of other namespaces.
-    node_permissions: NodePermissions,
+    /// What the loop's account may read.
+    permissions: SourcePermissions,
 }
 
 /// A Monitoring, with its loop and its parsed spec.
@@ -92,7 +92,7 @@ struct MonitoredLoop {
     family: Family,
     rules: Arc<MonitoringRules>,
     /// The target's number of replicas, or why it is not known. Read only if a formula needs it.
-    replicas: Result<i32, &'static str>,
+    replicas: Result<i32, String>,
     /// Current status: the stored one, or a newer one that is not worth a write.
     before: Arc<MonitoringStatus>,
     now: Timestamp,
@@ -156,7 +156,9 @@ impl Reconciler for MonitoringController {
 
     async fn begin(&self, key: &Key, memory: &mut MonitoringMemory) -> Result<(), Error> {
         if let Some((object, _)) = self.family(key) {
-            memory.node_permissions = stored_sources::node_permissions(&self.ctx, &self.node_access, &object).await;
+            let reads_replicas = rules(&object.spec, memory).is_some_and(|rules| rules.reads_replicas());
+            let (ctx, access) = (&self.ctx, &self.source_access);
+            memory.permissions = stored_sources::source_permissions(ctx, access, &object, reads_replicas).await;
         }
         Ok(())
     }
@@ -167,16 +169,16 @@ impl Reconciler for MonitoringController {
         let rules = rules(&object.spec, memory)?;
         let now = self.ctx.now();
         let execution = family.execution.as_ref().and_then(|execution| execution.status.as_ref());
-        let mut replicas = Err("no formula reads it");
+        let mut replicas = Err("no formula reads it".to_owned());
         if rules.reads_replicas() {
-            replicas = formula::current_replicas(stored_sources::target_replicas(&self.ctx, &object), execution, now);
+            replicas = stored_sources::target_replicas(&self.ctx, &memory.permissions, &object, execution);
         }
         let sources = self.source_news(&object, rules.interval);
         if matches!(sources, SourceNews::Pending) {
             memory.polled = None;
         }
         let unanswered = sources.unanswered(&object.spec, memory.polled.as_deref());
-        let node_values = stored_sources::node_values(&self.ctx, &memory.node_permissions, &object);
+        let node_values = stored_sources::node_values(&self.ctx, &memory.permissions, &object);
         let rolled_back = memory.status.is_ahead_of(&object);
         let before = if rolled_back { Arc::clone(memory.status.last()) } else { memory.status.current(&object) };
         let interval_ended = match &sources {
@@ -333,7 +335,7 @@ impl MonitoredLoop {
         let awaited = decided.is_some_and(|status| settlement::awaits_execution(status, executor));
         let written = stored_status(&self.object);
         let (last, watched_since) = (latest_tag(&self.family), memory.watched_since.unwrap_or(self.now));
-        let replicas = self.replicas;
+        let replicas = self.replicas.as_ref().copied().map_err(String::as_str);
         ObserveContext { last, written, unanswered, watched_since, replicas, awaited, term, now: self.now }
     }
 
@@ -403,12 +405,12 @@ fn news(latest: &PolledValues, previous: Option<&PolledValues>) -> PolledValues 
 /// Returns the current values of all sources except pushed ones; None if no metric has such a source.
 pub async fn current_values(
     ctx: &Context,
-    access: &NodeAccess,
+    access: &SourceAccess,
     object: &Monitoring,
     before: &MonitoringStatus,
     polled: PolledValues,
 ) -> Option<Measurement> {
-    let permissions = stored_sources::node_permissions(ctx, access, object).await;
+    let permissions = stored_sources::source_permissions(ctx, access, object, false).await;
     let node_values = stored_sources::node_values(ctx, &permissions, object);
     merge(polled, node_values, stored_sources::loop_values(ctx, object, before))
 }
@@ -434,7 +436,7 @@ fn next_evaluation(observed: &ObservedMonitoring, memory: &MonitoringMemory) -> 
     let interval_ends = later(memory.interval_started, pause).max(*now);
     let stored = memory.status.stored().map_or(&*EMPTY, |object| stored_status(object));
     let levels_change = rules.next_evaluation(memory.status.last(), stored, *now);
-    Next::earliest([levels_change, Some(interval_ends), memory.node_permissions.expire_at()])
+    Next::earliest([levels_change, Some(interval_ends), memory.permissions.expire_at()])
 }
 
 static EMPTY: LazyLock<MonitoringStatus> = LazyLock::new(MonitoringStatus::default);

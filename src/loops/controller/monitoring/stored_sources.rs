@@ -2,8 +2,8 @@
 //! the target's number of replicas, which formulas read. A change of a NodeConfig enqueues the loops that read it; the
 //! replicas are read when something else has a new value.
 //!
-//! For NodeConfigs of another namespace, the loop's account must be allowed to list them there. The answer of the API
-//! server is cached for some minutes.
+//! The loop's account must be allowed to list NodeConfigs of another namespace there, and to get the target whose replicas
+//! a formula reads. The answer of the API server is cached for some minutes.
 
 use std::collections::BTreeMap;
 
@@ -15,6 +15,7 @@ use ganglion_api::GROUP;
 use ganglion_api::closed_loop::TargetRef;
 use ganglion_api::closed_loop::metric::{LoopHistory, NodeConfigField};
 use ganglion_api::decision::DecisionStatus;
+use ganglion_api::execution::ExecutionStatus;
 use ganglion_api::marks;
 use ganglion_api::monitoring::{LastServed, Monitoring, MonitoringSpec, MonitoringStatus};
 use ganglion_api::swarm_pool::SwarmPool;
@@ -31,28 +32,44 @@ use ganglion_runtime::context::Context;
 use ganglion_runtime::error::Error;
 use ganglion_runtime::permissions::{OfTenant, Permission, PermissionCache, RECHECKED_AFTER};
 
-const NOT_CHECKED: &str = "it is not known yet whether the loop may read NodeConfigs of that namespace";
+const NOT_CHECKED: &str = "it is not known yet whether the loop may read it";
 
-/// Cached permissions of accounts to list the NodeConfigs of other namespaces.
-pub type NodeAccess = PermissionCache<NodeConfigReader>;
+/// Cached permissions of accounts to read objects that the operator has in its caches.
+pub type SourceAccess = PermissionCache<SourceReader>;
 
-/// Account, and the namespace whose NodeConfigs it reads.
+/// Account, and what it reads.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct NodeConfigReader {
+pub struct SourceReader {
     account: AccountId,
-    namespace: String,
+    right: ReadRight,
 }
 
-impl OfTenant for NodeConfigReader {
+/// Right to list the objects of a namespace, or to get one.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct ReadRight {
+    group: &'static str,
+    resource: &'static str,
+    namespace: String,
+    /// Object to get. None: the right to list all.
+    name: Option<String>,
+}
+
+impl ReadRight {
+    fn verb(&self) -> &'static str {
+        if self.name.is_some() { "get" } else { "list" }
+    }
+}
+
+impl OfTenant for SourceReader {
     fn tenant(&self) -> &str {
         self.account.tenant()
     }
 }
 
-/// Checks whether the account may list the NodeConfigs of this namespace.
-async fn permission(ctx: &Context, access: &NodeAccess, account: &Account, namespace: &str) -> Permission {
-    let reader = NodeConfigReader { account: account.id(), namespace: namespace.to_owned() };
-    let checked = access.check(ctx.clock, reader, may_list(account, namespace)).await;
+/// Checks whether the account has this right.
+async fn permission(ctx: &Context, access: &SourceAccess, account: &Account, right: ReadRight) -> Permission {
+    let reader = SourceReader { account: account.id(), right: right.clone() };
+    let checked = access.check(ctx.clock, reader, may_read(account, right)).await;
     checked.unwrap_or_else(|error| Permission {
         refusal: Some(format!("{NOT_CHECKED}: {error}")),
         expires: ctx.now() + RECHECKED_AFTER,
@@ -60,18 +77,21 @@ async fn permission(ctx: &Context, access: &NodeAccess, account: &Account, names
 }
 
 /// Requests the permission from the API server.
-async fn may_list(account: &Account, namespace: &str) -> Result<(), Error> {
+async fn may_read(account: &Account, right: ReadRight) -> Result<(), Error> {
+    let verb = right.verb();
+    let ReadRight { group, resource, namespace, name } = right;
     let attributes = ResourceAttributes {
-        verb: Some("list".to_owned()),
-        group: Some(GROUP.to_owned()),
-        resource: Some("nodeconfigs".to_owned()),
-        namespace: Some(namespace.to_owned()),
+        verb: Some(verb.to_owned()),
+        group: Some(group.to_owned()),
+        resource: Some(resource.to_owned()),
+        namespace: Some(namespace.clone()),
+        name,
         ..ResourceAttributes::default()
     };
     match account.may(attributes).await {
         Ok(true) => Ok(()),
         Ok(false) => Err(Error::Forbidden(format!(
-            "service account {} of namespace {} may not list nodeconfigs in namespace {namespace}: \
+            "service account {} of namespace {} may not {verb} {resource} in namespace {namespace}: \
              grant it the role view there",
             account.name, account.namespace
         ))),
@@ -86,19 +106,29 @@ fn node_sources(spec: &MonitoringSpec) -> impl Iterator<Item = (&String, &NodeCo
     metrics.filter_map(|metric| Some((&metric.name, metric.source.node_config.as_ref()?)))
 }
 
-/// Whether the account of one loop may read the NodeConfigs of other namespaces, by namespace.
+/// What the account of one loop may read.
 #[derive(Default)]
-pub struct NodePermissions(BTreeMap<String, Permission>);
+pub struct SourcePermissions {
+    /// NodeConfigs of other namespaces, by namespace.
+    node_configs: BTreeMap<String, Permission>,
+    /// The target. None: no formula reads its replicas.
+    target: Option<Permission>,
+}
 
-impl NodePermissions {
-    /// Time at which the permissions are checked again. No change of a NodeConfig triggers that.
+impl SourcePermissions {
+    /// Time at which the permissions are checked again. No change of an object triggers that.
     pub fn expire_at(&self) -> Option<Timestamp> {
-        self.0.values().map(|permission| permission.expires).min()
+        self.node_configs.values().chain(&self.target).map(|permission| permission.expires).min()
     }
 }
 
-/// Returns the permissions that the sources `nodeConfig` of this Monitoring need.
-pub async fn node_permissions(ctx: &Context, access: &NodeAccess, object: &Monitoring) -> NodePermissions {
+/// Returns the permissions that the sources of this Monitoring need.
+pub async fn source_permissions(
+    ctx: &Context,
+    access: &SourceAccess,
+    object: &Monitoring,
+    reads_replicas: bool,
+) -> SourcePermissions {
     let own_namespace = object.id().key.namespace;
     let account = Account {
         writer: ctx.writer.clone(),
@@ -106,23 +136,32 @@ pub async fn node_permissions(ctx: &Context, access: &NodeAccess, object: &Monit
         name: object.spec.service_account_name.clone().unwrap_or_else(|| DEFAULT_ACCOUNT.to_owned()),
         manager: marks::MONITORING_STATUS_MANAGER,
     };
-    let mut permissions = BTreeMap::new();
+    let mut permissions = SourcePermissions::default();
     for (_, source) in node_sources(&object.spec) {
         let Some(namespace) = source.namespace.as_ref().filter(|namespace| **namespace != own_namespace) else {
             continue;
         };
-        permissions.insert(namespace.clone(), permission(ctx, access, &account, namespace).await);
+        let right = ReadRight { group: GROUP, resource: "nodeconfigs", namespace: namespace.clone(), name: None };
+        permissions.node_configs.insert(namespace.clone(), permission(ctx, access, &account, right).await);
     }
-    NodePermissions(permissions)
+    let target = object.spec.target.as_ref().filter(|_| reads_replicas && !object.spec.paused);
+    if let Some(target) = target
+        && let Some(resource) = formula::replica_resource(target)
+    {
+        let name = Some(target.name.clone());
+        let right = ReadRight { group: resource.group, resource: resource.plural, namespace: own_namespace, name };
+        permissions.target = Some(permission(ctx, access, &account, right).await);
+    }
+    permissions
 }
 
 /// Reads all sources `nodeConfig`: values by metric. Empty if no metric has such a source.
-pub fn node_values(ctx: &Context, permissions: &NodePermissions, object: &Monitoring) -> PolledValues {
+pub fn node_values(ctx: &Context, permissions: &SourcePermissions, object: &Monitoring) -> PolledValues {
     let own_namespace = object.id().key.namespace;
     let mut values = BTreeMap::new();
     for (metric, source) in node_sources(&object.spec) {
         let namespace = source.namespace.as_deref().unwrap_or(&own_namespace);
-        let value = match permissions.0.get(namespace) {
+        let value = match permissions.node_configs.get(namespace) {
             Some(Permission { refusal: Some(refusal), .. }) => Err(refusal.clone()),
             Some(Permission { refusal: None, .. }) => {
                 ctx.store.read(|world| node_value(world, source, namespace, ctx.now()))
@@ -152,18 +191,29 @@ fn node_value(world: &World, source: &NodeConfigField, namespace: &str, now: Tim
     sources::node_value(source, nodes, now)
 }
 
-/// Reads the number of replicas of the loop's target; None if the target does not exist.
-pub fn target_replicas(ctx: &Context, object: &Monitoring) -> Option<i32> {
-    let target = object.spec.target.as_ref()?;
-    let key = Key::new(object.id().key.namespace, target.name.as_str());
-    ctx.store.read(|world| replicas_of(world, &key, target))
+/// Reads the number of replicas of the loop's target, or why it is not known.
+pub fn target_replicas(
+    ctx: &Context,
+    permissions: &SourcePermissions,
+    object: &Monitoring,
+    execution: Option<&ExecutionStatus>,
+) -> Result<i32, String> {
+    match &permissions.target {
+        Some(Permission { refusal: None, .. }) => {}
+        Some(Permission { refusal: Some(refusal), .. }) => return Err(refusal.clone()),
+        // The spec has changed since the permissions were read; the change enqueues the loop.
+        None => return Err(NOT_CHECKED.to_owned()),
+    }
+    let cached = object.spec.target.as_ref().and_then(|target| {
+        let key = Key::new(object.id().key.namespace, target.name.as_str());
+        ctx.store.read(|world| replicas_of(world, &key, target))
+    });
+    formula::current_replicas(cached, execution, ctx.now()).map_err(str::to_owned)
 }
 
-/// Reads the number of replicas of a target from the store. Kinds: see [`formula::has_replicas`].
+/// Reads the number of replicas of a target from the store. Kinds: see [`formula::replica_resource`].
 pub fn replicas_of(world: &World, key: &Key, target: &TargetRef) -> Option<i32> {
-    if !formula::has_replicas(target) {
-        return None;
-    }
+    formula::replica_resource(target)?;
     match target.kind.as_str() {
         "Deployment" => world.get::<DeploymentFact>(key).map(|fact| fact.scale.replicas),
         "ReplicaSet" => world.get::<ReplicaSetFact>(key).map(|fact| fact.scale.replicas),

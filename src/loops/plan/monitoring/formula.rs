@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use super::level::RangedValue;
 use super::value::{NOT_YET, SourceValue, ValueRange};
 use crate::common::{FieldError, decimal};
+use ganglion_api::GROUP;
 use ganglion_api::closed_loop::TargetRef;
 use ganglion_api::execution::{ExecutionState, ExecutionStatus};
 use ganglion_api::monitoring::MonitoringSpec;
@@ -16,12 +17,20 @@ use ganglion_core::words::quoted;
 /// Name of the target's `spec.replicas` in a formula.
 pub const REPLICAS: &str = "replicas";
 
-/// Kinds of targets whose replicas are in the operator's caches.
-const REPLICA_KINDS: [(&str, &str); 4] = [
-    ("apps/v1", "Deployment"),
-    ("apps/v1", "ReplicaSet"),
-    ("apps/v1", "StatefulSet"),
-    ("ganglion.dev/v1alpha1", "SwarmPool"),
+/// Kind of targets whose replicas are in the operator's caches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReplicaResource {
+    api_version: &'static str,
+    kind: &'static str,
+    pub group: &'static str,
+    pub plural: &'static str,
+}
+
+const REPLICA_RESOURCES: [ReplicaResource; 4] = [
+    ReplicaResource { api_version: "apps/v1", kind: "Deployment", group: "apps", plural: "deployments" },
+    ReplicaResource { api_version: "apps/v1", kind: "ReplicaSet", group: "apps", plural: "replicasets" },
+    ReplicaResource { api_version: "apps/v1", kind: "StatefulSet", group: "apps", plural: "statefulsets" },
+    ReplicaResource { api_version: "ganglion.dev/v1alpha1", kind: "SwarmPool", group: GROUP, plural: "swarmpools" },
 ];
 
 /// Time after a change of the replicas in which the caches may still contain the number before.
@@ -87,9 +96,9 @@ fn check_name(spec: &MonitoringSpec, operand: &str) -> Result<(), String> {
     }
     let target = spec.target.as_ref();
     match target {
-        Some(target) if operand == REPLICAS && has_replicas(target) => Ok(()),
+        Some(target) if operand == REPLICAS && replica_resource(target).is_some() => Ok(()),
         _ if operand == REPLICAS => {
-            let kinds = REPLICA_KINDS.map(|(_, kind)| kind).join(", ");
+            let kinds = REPLICA_RESOURCES.map(|one| one.kind).join(", ");
             let kind = target.map_or("none", |target| target.kind.as_str());
             Err(format!(
                 "replicas is known of {kinds}, and the target's kind is {kind}: add a metric with a source object and the \
@@ -98,15 +107,15 @@ fn check_name(spec: &MonitoringSpec, operand: &str) -> Result<(), String> {
         }
         _ => {
             let known: Vec<&str> = spec.metrics.iter().map(|metric| metric.name.as_str()).collect();
-            let facts = if target.is_some_and(has_replicas) { ", and the fact replicas" } else { "" };
+            let facts = if target.and_then(replica_resource).is_some() { ", and the fact replicas" } else { "" };
             Err(format!("{} is no metric of this loop: known are {}{facts}", quoted(operand), known.join(", ")))
         }
     }
 }
 
-/// Whether the replicas of a target of this kind are in the operator's caches.
-pub fn has_replicas(target: &TargetRef) -> bool {
-    REPLICA_KINDS.contains(&(target.api_version.as_str(), target.kind.as_str()))
+/// Returns the resource of a target whose replicas are in the operator's caches; None for other kinds.
+pub fn replica_resource(target: &TargetRef) -> Option<&'static ReplicaResource> {
+    REPLICA_RESOURCES.iter().find(|one| (one.api_version, one.kind) == (&*target.api_version, &*target.kind))
 }
 
 /// Sorts the formulas so that each comes after those that it uses.
@@ -178,6 +187,8 @@ impl MetricFormula {
         match problem {
             FormulaProblem::Unknown(at) => match operands.get(at).map(|operand| &operand.value) {
                 Some(Err(why)) if why == NOT_YET => NOT_YET.to_owned(),
+                // A fact has no entry of its own that says why it is unknown.
+                Some(Err(why)) if self.name(at) == REPLICAS => format!("its operand {REPLICAS} is unknown: {why}"),
                 Some(Err(_) | Ok(_)) | None => format!("its operand {} is unknown", self.name(at)),
             },
             FormulaProblem::NotFinite => {

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::monitoring::formula::{current_replicas, has_replicas};
+use crate::monitoring::formula::{current_replicas, replica_resource};
 use crate::monitoring::{Measurement, MonitoringRules, ObserveContext, ObserveTrigger, SourceValue, ValueRange};
 use crate::tests::bench::{Loop, at, sample, spec};
 use ganglion_api::closed_loop::TargetRef;
@@ -294,7 +294,7 @@ fn an_operand_needs_no_level_and_any_other_metric_does() {
 #[case("example.com/v1", "Deployment", false)]
 fn replicas_are_known_of_some_kinds(#[case] api_version: &str, #[case] kind: &str, #[case] known: bool) {
     let target = TargetRef { api_version: api_version.into(), kind: kind.into(), name: "web".into() };
-    assert_eq!(has_replicas(&target), known);
+    assert_eq!(replica_resource(&target).is_some(), known);
     let mut spec = monitoring("a / replicas", &[]);
     spec.target = Some(target);
     let parsed = MonitoringRules::parse(&spec);
