@@ -12,7 +12,7 @@
 //! | `execution/` | the target value, and the next step, so that each decision has at most one effect |
 //! | `track/` | the number of replicas that keeps metrics at their targets, as HorizontalPodAutoscaler has it |
 //! | `tuning/` | how a slow loop finds what to tune in a fast loop, and which tuned policy is in effect |
-//! | `sources` | values that are aggregated from NodeConfigs or from the usage of pods |
+//! | `sources/` | values from what servers and the API server answer, one file for each kind of source |
 //! | `check` | forecast of the loop's decision on given values, for `ganglion check` |
 //! | `explain/` | the text of `ganglion explain` |
 //! | `validate/` | whether the loop may act: its spec, conflicts on the target, chains of loops, preflights |

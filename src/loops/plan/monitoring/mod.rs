@@ -9,7 +9,7 @@
 //! | `formula` | metrics that are computed from other metrics |
 //! | `stored_values` | values in the status, and the state of a metric |
 //! | `computed` | evaluates the formulas on them |
-//! | `source_rule` | the table of sources: age of a value, and when it is new |
+//! | `source_rule` | the table of sources: which are polled, age of a value, and when it is new |
 //! | `observe` | the next status, and whether it is worth a write |
 
 mod computed;

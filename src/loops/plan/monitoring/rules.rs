@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
 use super::formula::{self, MetricFormula, REPLICAS};
 use super::level::Levels;
-use super::source_rule::SourceKind;
+use super::source_rule::SourceRule;
 use super::tag::{self, Delivery, SampleRefusal};
 use super::value::{SourceResult, SourceValue};
 use crate::common::{FieldError, duration, later};
@@ -128,7 +128,7 @@ impl MonitoringRules {
         };
         let (mut metrics, mut keys) = (Vec::new(), Vec::new());
         for metric in &spec.metrics {
-            let default_age = SourceKind::of(&metric.source).rule().default_age(interval);
+            let default_age = SourceRule::of(&metric.source).default_age(interval);
             metrics.push((metric.name.clone(), Levels::parse(metric, default_age)?));
             if let Some(push) = &metric.source.push {
                 keys.push((metric.name.clone(), push.key.clone().unwrap_or_else(|| metric.name.clone())));

@@ -11,18 +11,6 @@ use ganglion_api::closed_loop::metric::Source;
 /// several distributions, and a value is up to half a minute old when it is served; senders are rarely slower.
 pub const OWN_PACE_AGE: SignedDuration = SignedDuration::from_secs(150);
 
-/// Kind of a source.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SourceKind {
-    Push,
-    Prometheus,
-    Http,
-    Object,
-    Resource,
-    NodeConfig,
-    Loop,
-}
-
 /// Time from which the age of a value counts. Unless a source reports it, a value of the same time is the same
 /// measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,11 +48,14 @@ impl MeasuredAt {
 }
 
 /// Rules about the values of one kind of source.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub struct SourceRule {
-    pub kind: SourceKind,
     /// Name of the source in a spec.
     pub name: &'static str,
+    /// Whether a source is of this kind.
+    is_of: fn(&Source) -> bool,
+    /// Whether the operator sends a query for the value once per interval.
+    pub is_polled: bool,
     /// Description of the answers without a value because a part of them is missing.
     pub partial: &'static str,
     pub measured_at: MeasuredAt,
@@ -77,86 +68,71 @@ const PARTIAL_ANSWER: &str = "the server says that its answer is partial, or war
 /// The rules, in the order of the fields of a source.
 pub const SOURCE_RULES: [SourceRule; 7] = [
     SourceRule {
-        kind: SourceKind::Push,
         name: "push",
+        is_of: |source| source.push.is_some(),
+        is_polled: false,
         partial: "the sample lacks the key",
         measured_at: MeasuredAt::Arrival,
         own_pace: true,
     },
     SourceRule {
-        kind: SourceKind::Prometheus,
         name: "prometheus",
+        is_of: |source| source.prometheus.is_some(),
+        is_polled: true,
         partial: PARTIAL_ANSWER,
         measured_at: MeasuredAt::Query,
         own_pace: false,
     },
     SourceRule {
-        kind: SourceKind::Http,
         name: "http",
+        is_of: |source| source.http.is_some(),
+        is_polled: true,
         partial: PARTIAL_ANSWER,
         measured_at: MeasuredAt::Query,
         own_pace: false,
     },
     SourceRule {
-        kind: SourceKind::Object,
         name: "object",
+        is_of: |source| source.object.is_some(),
+        is_polled: true,
         partial: "the condition was observed for an older generation",
         measured_at: MeasuredAt::Query,
         own_pace: false,
     },
     SourceRule {
-        kind: SourceKind::Resource,
         name: "resource",
+        is_of: |source| source.resource.is_some(),
+        is_polled: true,
         partial: "no ready pod is measured; other missing pods widen the range of the value",
         measured_at: MeasuredAt::Reported,
         own_pace: true,
     },
     SourceRule {
-        kind: SourceKind::NodeConfig,
         name: "nodeConfig",
+        is_of: |source| source.node_config.is_some(),
+        is_polled: false,
         partial: "Sum: a node has no fresh value; others: no node has one",
         measured_at: MeasuredAt::Confirmed,
         own_pace: false,
     },
     SourceRule {
-        kind: SourceKind::Loop,
         name: "loop",
+        is_of: |source| source.loop_.is_some(),
+        is_polled: false,
         partial: "the loop has no Decision",
         measured_at: MeasuredAt::Query,
         own_pace: false,
     },
 ];
 
-impl SourceKind {
-    /// Kind of this source. A formula is no source of its own; its operands are. A source without a member cannot have
-    /// a value; the schema refuses it.
-    pub fn of(source: &Source) -> Self {
-        match source {
-            Source { push: Some(_), .. } => Self::Push,
-            Source { prometheus: Some(_), .. } => Self::Prometheus,
-            Source { http: Some(_), .. } => Self::Http,
-            Source { object: Some(_), .. } => Self::Object,
-            Source { resource: Some(_), .. } => Self::Resource,
-            Source { node_config: Some(_), .. } => Self::NodeConfig,
-            Source { .. } => Self::Loop,
-        }
-    }
-
-    /// Rules about its values.
-    pub fn rule(self) -> SourceRule {
-        match self {
-            Self::Push => SOURCE_RULES[0],
-            Self::Prometheus => SOURCE_RULES[1],
-            Self::Http => SOURCE_RULES[2],
-            Self::Object => SOURCE_RULES[3],
-            Self::Resource => SOURCE_RULES[4],
-            Self::NodeConfig => SOURCE_RULES[5],
-            Self::Loop => SOURCE_RULES[6],
-        }
-    }
-}
-
 impl SourceRule {
+    /// Rules about this source. A formula is no source of its own; its operands are. A source without a member cannot
+    /// have a value; the schema refuses it.
+    pub fn of(source: &Source) -> Self {
+        let found = SOURCE_RULES.into_iter().find(|rule| (rule.is_of)(source));
+        found.unwrap_or(SOURCE_RULES[SOURCE_RULES.len() - 1])
+    }
+
     /// Row of the table in the page of the kind.
     pub fn row(self) -> String {
         let age = if self.own_pace { "three intervals, at least 150s" } else { "three intervals" };

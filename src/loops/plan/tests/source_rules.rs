@@ -204,8 +204,8 @@ proptest! {
             apply(&mut this, which, &mut served, at(second), event);
             shown = assessed(&this, &shown, at(second));
             let ready = conditions::find(&shown.conditions, "Ready").unwrap().clone();
-            prop_assert_eq!(ready.status.as_str(), "True", "{:?} at {}", rule.kind, second);
-            prop_assert_eq!(first.get_or_insert(ready.clone()), &ready, "{:?} at {}", rule.kind, second);
+            prop_assert_eq!(ready.status.as_str(), "True", "{} at {}", rule.name, second);
+            prop_assert_eq!(first.get_or_insert(ready.clone()), &ready, "{} at {}", rule.name, second);
         }
     }
 
@@ -221,13 +221,13 @@ proptest! {
             let (now, effects) = (at(second), this.effects.len());
             apply(&mut this, which, &mut served, now, event);
             let is_fresh = served.counts_from.is_some_and(|from| now.duration_since(from) <= age);
-            prop_assert_eq!(this.monitoring.unknown.is_empty(), is_fresh, "{:?} at {}", rule.kind, second);
+            prop_assert_eq!(this.monitoring.unknown.is_empty(), is_fresh, "{} at {}", rule.name, second);
             let holds = |kind| conditions::find(&this.monitoring.conditions, kind).unwrap().status == "True";
             prop_assert_eq!(holds(DATA_AVAILABLE), is_fresh, "it follows the age, not single answers");
             prop_assert!(holds("Ready"), "missing values are no trouble of the loop");
             if this.effects.len() > effects {
-                prop_assert!(is_fresh && !served.has_failed, "{:?} at {}", rule.kind, second);
-                prop_assert!(used < served.measured, "{:?}: a measurement of before the last effect", rule.kind);
+                prop_assert!(is_fresh && !served.has_failed, "{} at {}", rule.name, second);
+                prop_assert!(used < served.measured, "{}: a measurement of before the last effect", rule.name);
                 used = Some(now);
             }
         }

@@ -1,0 +1,159 @@
+//! Pods that a source selects, as the API server lists them: whether they count, and what they request.
+
+use jiff::{SignedDuration, Timestamp};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+
+use crate::common::later;
+use ganglion_api::closed_loop::metric::ResourceUse;
+use ganglion_core::amounts::{Amounts, or_default};
+use ganglion_core::items::Items;
+use ganglion_core::quantity;
+use ganglion_core::words::kind_of_text;
+
+/// Maximum number of pods of a source.
+pub(super) const PODS: usize = 10_000;
+
+/// The fields of a `PodList` that are used here.
+#[derive(Default, Deserialize)]
+pub struct PodList {
+    #[serde(default)]
+    pub items: Items<MeasuredPod, PODS>,
+}
+
+/// Pod that the source selects.
+#[derive(Debug, Deserialize)]
+pub struct MeasuredPod {
+    metadata: PodMeta,
+    #[serde(default)]
+    spec: PodSpec,
+    #[serde(default)]
+    status: PodStatus,
+}
+
+/// Identity of a pod, or of its measurement.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct PodMeta {
+    pub name: String,
+    #[serde(default)]
+    deletion_timestamp: Option<IgnoredAny>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct PodSpec {
+    containers: Vec<Container>,
+    init_containers: Vec<Container>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct PodStatus {
+    phase: Option<String>,
+    start_time: Option<String>,
+    #[serde(deserialize_with = "or_default")]
+    conditions: Vec<PodReadiness>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct PodReadiness {
+    #[serde(rename = "type")]
+    kind: String,
+    #[serde(default)]
+    status: String,
+    #[serde(default)]
+    last_transition_time: Option<String>,
+}
+
+/// Container of a pod.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Container {
+    pub name: String,
+    #[serde(default)]
+    resources: Resources,
+    #[serde(default)]
+    restart_policy: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Resources {
+    requests: Amounts,
+}
+
+/// Time after the start of a pod in which its cpu usage counts only if the pod is ready for a whole period of
+/// measurement, as in a HorizontalPodAutoscaler: programs that start use more than later.
+const CPU_INITIALIZATION: SignedDuration = SignedDuration::from_mins(5);
+
+/// Time after the start of a pod in which a condition Ready that turned False was not True before.
+const INITIAL_READINESS: SignedDuration = SignedDuration::from_secs(30);
+
+impl PodList {
+    /// Pods that count: they neither have ended nor are being deleted.
+    pub(super) fn counted(&self) -> impl Iterator<Item = &MeasuredPod> {
+        self.items.kept.iter().filter(|pod| pod.counts())
+    }
+}
+
+impl MeasuredPod {
+    pub(super) fn name(&self) -> &str {
+        &self.metadata.name
+    }
+
+    fn counts(&self) -> bool {
+        self.metadata.deletion_timestamp.is_none()
+            && !matches!(self.status.phase.as_deref(), Some("Failed" | "Succeeded"))
+    }
+
+    pub(super) fn is_pending(&self) -> bool {
+        self.status.phase.as_deref() == Some("Pending")
+    }
+
+    /// Returns the containers that the source selects, including sidecars.
+    pub(super) fn selected<'a>(&'a self, source: &'a ResourceUse) -> impl Iterator<Item = &'a Container> {
+        let sidecars = self.spec.init_containers.iter();
+        let sidecars = sidecars.filter(|container| container.restart_policy.as_deref() == Some("Always"));
+        let all = self.spec.containers.iter().chain(sidecars);
+        all.filter(|container| source.container.as_ref().is_none_or(|only| *only == container.name))
+    }
+
+    /// Returns the sum of the requests of the selected containers; None if one of them requests nothing.
+    pub(super) fn requested(&self, source: &ResourceUse) -> Result<Option<f64>, String> {
+        let (resource, name) = (source.resource.as_str(), &self.metadata.name);
+        let (mut sum, mut any) = (0.0, false);
+        let mut is_complete = true;
+        for container in self.selected(source) {
+            any = true;
+            match container.resources.requests.of(source.resource) {
+                Some(request) => sum += number(request, || format!("the request for {resource} of pod {name}"))?,
+                None => is_complete = false,
+            }
+        }
+        if !any {
+            return Err(format!("pod {name} has no container {}", source.container.as_deref().unwrap_or_default()));
+        }
+        Ok((is_complete && sum > 0.0).then_some(sum))
+    }
+
+    /// Whether cpu usage that was measured at this time, over a period of this length, may be that of a program that
+    /// starts.
+    pub(super) fn is_starting(&self, measured: Timestamp, window: SignedDuration, now: Timestamp) -> bool {
+        let time = |text: &Option<String>| text.as_deref().and_then(|text| text.parse::<Timestamp>().ok());
+        let ready = self.status.conditions.iter().find(|condition| condition.kind == "Ready");
+        let (Some(ready), Some(started)) = (ready, time(&self.status.start_time)) else { return true };
+        let changed = time(&ready.last_transition_time).unwrap_or(Timestamp::MIN);
+        let is_ready = ready.status != "False";
+        if later(started, CPU_INITIALIZATION) > now {
+            !is_ready || measured < later(changed, window)
+        } else {
+            !is_ready && later(started, INITIAL_READINESS) > changed
+        }
+    }
+}
+
+pub(super) fn number(text: &str, what: impl Fn() -> String) -> Result<f64, String> {
+    quantity::number(text).map_err(|_| format!("{} is {}, not a quantity", what(), kind_of_text(text)))
+}
