@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
-use ganglion_loops_plan::track::{TrackMemory, TrackPass, TrackRules, ZeroOrigin, decide};
+use ganglion_loops_plan::track::{Tolerances, TrackMemory, TrackPass, TrackRules, ZeroOrigin, decide};
 
 use case::{CaseRules, CaseStep};
 use generate::RandomCase;
@@ -67,6 +67,7 @@ impl ComparisonTally {
 struct Comparison<'a> {
     rules: &'a CaseRules,
     parsed: TrackRules,
+    tolerances: Tolerances,
     memory: TrackMemory,
     model: PaceModel,
     /// Whether the target was scaled to 0 by the autoscaler.
@@ -81,9 +82,11 @@ enum StepComparison {
 
 impl<'a> Comparison<'a> {
     fn new(rules: &'a CaseRules) -> Self {
+        let (parsed, tolerances) = ours::rules(rules);
         Self {
             rules,
-            parsed: ours::rules(rules),
+            parsed,
+            tolerances,
             memory: TrackMemory::default(),
             model: PaceModel::default(),
             own_zero: rules.own_zero,
@@ -94,7 +97,7 @@ impl<'a> Comparison<'a> {
         // Negative numbers end at 0 in both.
         let theirs: Vec<Option<i32>> =
             oracle.proposals.iter().map(|proposal| proposal.map(|number| number.max(0))).collect();
-        let metrics = ours::metrics(&self.rules.metrics, step);
+        let metrics = ours::metrics(&self.rules.metrics, step, &self.tolerances);
         let zero = if self.may_leave_zero() { ZeroOrigin::Own } else { ZeroOrigin::Other };
         let pass = TrackPass { replicas: step.replicas, metrics: &metrics, zero, now: ours::at(step.time) };
         let outcome = decide(&self.parsed, &mut self.memory, &pass);
@@ -150,7 +153,7 @@ impl<'a> Comparison<'a> {
 
     fn proposals(&self, step: &CaseStep, switches: &Switches) -> Vec<Option<i32>> {
         let tolerance = |number: ganglion_loops_plan::track::Nanos| i64::try_from(number.billionths()).unwrap();
-        let (up, down) = (tolerance(self.parsed.tolerances.up), tolerance(self.parsed.tolerances.down));
+        let (up, down) = (tolerance(self.tolerances.up), tolerance(self.tolerances.down));
         let metrics = self.rules.metrics.iter().enumerate();
         let models = metrics.map(|(index, metric)| MetricModel { metric, index, step, up, down, switches }.proposal());
         models.collect()

@@ -16,7 +16,8 @@ fn nanos(billionths: i64) -> Nanos {
     Nanos::new(i128::from(billionths))
 }
 
-pub fn rules(rules: &CaseRules) -> TrackRules {
+/// Rules of a case, and the tolerances of all its metrics.
+pub fn rules(rules: &CaseRules) -> (TrackRules, Tolerances) {
     let mut tolerances = Tolerances::default();
     let pace = match &rules.behavior {
         None => ScalePace::default(),
@@ -33,9 +34,9 @@ pub fn rules(rules: &CaseRules) -> TrackRules {
             ScalePace::rules(Some(up), Some(down))
         }
     };
-    let parsed = TrackRules { min: rules.min, max: rules.max, pace, tolerances };
+    let parsed = TrackRules { min: rules.min, max: rules.max, pace, cooldown: None };
     assert_eq!(parsed.check(), Ok(()), "{rules:?}");
-    parsed
+    (parsed, tolerances)
 }
 
 fn scale_rules(direction: &CaseDirection, default: ScaleRules) -> ScaleRules {
@@ -59,7 +60,7 @@ fn scale_rules(direction: &CaseDirection, default: ScaleRules) -> ScaleRules {
 }
 
 /// Metrics of a step. The caller of the operator's function leaves out foreign pods.
-pub fn metrics(metrics: &[CaseMetric], step: &CaseStep) -> Vec<TrackedMetric> {
+pub fn metrics(metrics: &[CaseMetric], step: &CaseStep, tolerances: &Tolerances) -> Vec<TrackedMetric> {
     let inputs = metrics.iter().enumerate().map(|(index, metric)| {
         let pods = || -> Vec<TrackedPod> {
             let own = step.pods.iter().filter(|pod| !pod.is_foreign);
@@ -81,7 +82,8 @@ pub fn metrics(metrics: &[CaseMetric], step: &CaseStep) -> Vec<TrackedMetric> {
         } else {
             TrackTarget::average_value(nanos(metric.target))
         };
-        TrackedMetric { name: metric.name.clone(), target: target.unwrap(), input }
+        let tracked = TrackedMetric::new(&metric.name, target.unwrap(), input);
+        TrackedMetric { tolerances: tolerances.clone(), ..tracked }
     });
     inputs.collect()
 }

@@ -10,6 +10,7 @@ use super::metric::{Combined, MetricProposal, MetricReason, TrackedMetric, combi
 use super::outcome::{TrackLine, TrackOutcome, TrackReason};
 use super::pace::{LimitCause, Paced, Position, next_change, pace};
 use super::rules::TrackRules;
+use super::zero::{Activity, Sleep};
 
 /// Input of a pass. There is one pass in each interval: without rules, each one may double the replicas.
 #[derive(Clone, Copy, Debug)]
@@ -34,8 +35,7 @@ pub enum ZeroOrigin {
 pub fn decide(rules: &TrackRules, memory: &mut TrackMemory, pass: &TrackPass) -> TrackOutcome {
     let TrackPass { replicas, now, .. } = *pass;
     memory.begin(rules, replicas, now);
-    let propose = |metric: &TrackedMetric| metric.propose(replicas, &rules.tolerances, now);
-    let metrics: Vec<MetricProposal> = pass.metrics.iter().map(propose).collect();
+    let metrics: Vec<MetricProposal> = pass.metrics.iter().map(|metric| metric.propose(replicas, now)).collect();
     let mut lines: Vec<TrackLine> = metrics.iter().map(explain::metric_line).collect();
     if let Some((result, reason)) = without_metrics(rules, pass) {
         lines.push(explain::bounds(rules, reason, replicas));
@@ -44,6 +44,21 @@ pub fn decide(rules: &TrackRules, memory: &mut TrackMemory, pass: &TrackPass) ->
     }
     let combined = combine(&metrics, replicas);
     lines.push(explain::proposal(&metrics, combined, replicas));
+    let (mut combined, mut floor) = (combined, rules.min);
+    if let Some(cooldown) = rules.cooldown.filter(|_| rules.min == 0) {
+        let activity = Activity::of(pass.metrics);
+        if replicas == 0 {
+            return at_zero(rules, &activity, combined, metrics, lines);
+        }
+        let sleep = memory.zero.record_activity(activity, cooldown, now);
+        lines.push(explain::sleep(&sleep));
+        if sleep == Sleep::Due {
+            combined = Combined::Known(0);
+        } else {
+            floor = 1.min(rules.max);
+        }
+    }
+    let rules = &TrackRules { min: floor, ..rules.clone() };
     let Combined::Known(raw) = combined else {
         // At 0, min counts at once. Otherwise the number is within the bounds.
         let result = rules.bounded(replicas);
@@ -60,6 +75,27 @@ pub fn decide(rules: &TrackRules, memory: &mut TrackMemory, pass: &TrackPass) ->
     lines.push(explain::result(replicas, result, reason));
     let changes_at = changes_at(rules, memory, Position { replicas, raw, now }, result);
     TrackOutcome { replicas: result, reason, proposal: Some(raw), metrics, lines, changes_at }
+}
+
+/// Result of a target that the operator has scaled to 0: it wakes to its number at once when a metric is active.
+fn at_zero(
+    rules: &TrackRules,
+    activity: &Activity,
+    combined: Combined,
+    metrics: Vec<MetricProposal>,
+    mut lines: Vec<TrackLine>,
+) -> TrackOutcome {
+    lines.push(explain::sleep(&Sleep::Awake(activity.clone())));
+    let raw = match (activity, combined) {
+        (Activity::Active(_), Combined::Known(raw)) => raw.max(1),
+        (Activity::Active(_), Combined::Unknown) => 1,
+        (Activity::Unknown(_) | Activity::Inactive | Activity::OfPods, _) => 0,
+    };
+    let result = rules.bounded(raw);
+    let reason = if result > 0 { TrackReason::Woken } else { TrackReason::Inactive };
+    lines.push(explain::bounds(rules, TrackReason::Unchanged, raw));
+    lines.push(explain::result(0, result, reason));
+    TrackOutcome { replicas: result, reason, proposal: None, metrics, lines, changes_at: None }
 }
 
 /// Results that need no metric.
@@ -116,9 +152,11 @@ fn reason_of(
                 Some(MetricReason::WithinTolerance) => TrackReason::Metric(MetricReason::WithinTolerance),
                 Some(MetricReason::DirectionHeld) => TrackReason::Metric(MetricReason::DirectionHeld),
                 Some(MetricReason::NoReadyPods) => TrackReason::Metric(MetricReason::NoReadyPods),
-                Some(MetricReason::OverTarget | MetricReason::UnderTarget | MetricReason::Unknown) | None => {
-                    TrackReason::AtTarget
-                }
+                Some(MetricReason::Restrained) => TrackReason::Metric(MetricReason::Restrained),
+                Some(
+                    MetricReason::OverTarget | MetricReason::UnderTarget | MetricReason::Idle | MetricReason::Unknown,
+                )
+                | None => TrackReason::AtTarget,
             }
         }
     }

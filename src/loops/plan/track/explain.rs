@@ -2,11 +2,14 @@
 
 use jiff::Timestamp;
 
-use super::metric::{Calculation, Combined, MetricProposal, MetricReason, TrackInput, TrackTarget, TrackedMetric};
+use super::metric::{
+    Calculation, Combined, MetricProposal, MetricReason, Restraint, TrackInput, TrackTarget, TrackedMetric,
+};
 use super::nanos::{Nanos, ONE};
 use super::outcome::{TrackLine, TrackReason, TrackStage};
 use super::pace::{LimitCause, LimitedChange, Paced};
 use super::rules::{RateChange, RatePolicy, Tolerances, TrackRules};
+use super::zero::{Activity, Sleep};
 
 fn line(stage: TrackStage, reason: TrackReason, text: String) -> TrackLine {
     TrackLine { stage, reason, text }
@@ -27,12 +30,8 @@ fn moment(at: Timestamp) -> Timestamp {
 }
 
 /// Line of a metric, such as `cpu: 75 %, target 50 %, ratio 1.5 (tolerance 0.9 to 1.1): 6 replicas`.
-pub(super) fn metric(
-    metric: &TrackedMetric,
-    calculation: &Calculation,
-    replicas: i32,
-    tolerances: &Tolerances,
-) -> String {
+pub(super) fn metric(metric: &TrackedMetric, calculation: &Calculation, replicas: i32) -> String {
+    let tolerances = &metric.tolerances;
     let Calculation { shown, ratio, base, .. } = calculation;
     let down = Nanos::new(ONE as i128 - tolerances.down.billionths()).max(Nanos::ZERO);
     let up = Nanos::new(ONE as i128 + tolerances.up.billionths());
@@ -58,7 +57,12 @@ pub(super) fn metric(
         MetricReason::WithinTolerance => text += ", within the tolerance",
         MetricReason::DirectionHeld => text += ", since the proposal would turn the direction",
         MetricReason::NoReadyPods => text += ", since no pod is ready",
-        MetricReason::OverTarget | MetricReason::UnderTarget | MetricReason::Unknown => {}
+        MetricReason::Restrained => {
+            let Restraint { down, up } = &metric.restraint;
+            text +=
+                &format!(": {}", [down, up].into_iter().flatten().map(String::as_str).collect::<Vec<_>>().join("; "));
+        }
+        MetricReason::OverTarget | MetricReason::UnderTarget | MetricReason::Idle | MetricReason::Unknown => {}
     }
     if calculation.replicas == replicas
         && calculation.reason == MetricReason::UnderTarget
@@ -111,6 +115,23 @@ pub(super) fn proposal(metrics: &[MetricProposal], combined: Combined, replicas:
             line(TrackStage::Proposal, TrackReason::MetricUnknown, text)
         }
     }
+}
+
+/// Line about zero replicas.
+pub(super) fn sleep(sleep: &Sleep) -> TrackLine {
+    let (reason, text) = match sleep {
+        Sleep::Awake(Activity::Active(metric)) => (TrackReason::Unchanged, format!("{metric} is active")),
+        Sleep::Awake(Activity::Unknown(metric)) => {
+            (TrackReason::MetricUnknown, format!("{metric} is unknown, and could be active"))
+        }
+        Sleep::Awake(Activity::OfPods) => (TrackReason::Unchanged, "no metric has a value without pods".to_owned()),
+        Sleep::Awake(Activity::Inactive) => (TrackReason::Inactive, "no metric is active".to_owned()),
+        Sleep::Cooldown(until) => {
+            (TrackReason::Cooldown, format!("no metric is active; the last replica stays until {}", moment(*until)))
+        }
+        Sleep::Due => (TrackReason::Inactive, "no metric is active, and the cooldown is over".to_owned()),
+    };
+    line(TrackStage::Zero, reason, text)
 }
 
 pub(super) fn pace_lines(rules: &TrackRules, paced: &Paced, raw: i32) -> [TrackLine; 2] {

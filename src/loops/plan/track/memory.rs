@@ -12,9 +12,14 @@ use thiserror::Error;
 use super::changes::{OwnChange, OwnChanges, merge};
 use super::proposals::{Proposals, RawProposal};
 use super::rules::{MAX_PERIOD, TrackRules};
+use super::zero::ZeroMemory;
 
 /// Version of the stored form.
 const VERSION: &str = "1";
+
+/// Names of the states of [`ZeroMemory`] in the stored form.
+const INACTIVE: &str = "inactive";
+const OWN: &str = "own";
 
 /// Maximum number of entries of each of the four lists in the stored form.
 const MAX_ENTRIES: usize = 16;
@@ -30,6 +35,7 @@ const MIN_SLACK: SignedDuration = SignedDuration::from_secs(15);
 pub struct TrackMemory {
     pub proposals: Proposals,
     pub changes: OwnChanges,
+    pub zero: ZeroMemory,
 }
 
 /// Reason why a stored memory cannot be read. The loop then starts with an empty memory, and windows start again.
@@ -54,6 +60,7 @@ impl TrackMemory {
         let windows = rules.pace.windows();
         self.proposals.forget(windows.up, windows.down, now);
         self.changes.forget(now);
+        self.zero.begin(replicas, now);
     }
 
     pub(super) fn record_proposal(&mut self, replicas: i32, now: Timestamp) {
@@ -63,10 +70,17 @@ impl TrackMemory {
     /// Records that the operator has changed the number of replicas.
     pub fn record_change(&mut self, before: i32, after: i32, now: Timestamp) {
         self.changes.record(before, after, now);
+        self.zero.record_change(before, after, now);
     }
 
-    /// The stored form: `1;TIME;peaks;troughs;raises;lowerings`. TIME is in seconds since 1970, and all others are in
-    /// seconds relative to it. At most some hundred bytes, see [`MAX_ENTRIES`].
+    /// Whether the operator scaled the target to 0.
+    pub fn is_own_zero(&self) -> bool {
+        matches!(self.zero, ZeroMemory::Own(_))
+    }
+
+    /// The stored form: `1;TIME;peaks;troughs;raises;lowerings`, and `;zero` if the memory knows something about zero
+    /// replicas. TIME is in seconds since 1970, and all others are in seconds relative to it. At most some hundred
+    /// bytes, see [`MAX_ENTRIES`].
     pub fn text(&self, rules: &TrackRules, now: Timestamp) -> String {
         let windows = rules.pace.windows();
         let base = now.as_second();
@@ -99,7 +113,12 @@ impl TrackMemory {
         };
         let lists =
             [proposals(peaks), proposals(troughs), changes(&self.changes.raises), changes(&self.changes.lowerings)];
-        format!("{VERSION};{base};{}", lists.join(";"))
+        let zero = match self.zero {
+            ZeroMemory::Nothing => String::new(),
+            ZeroMemory::Inactive(since) => format!(";{INACTIVE}@{}", ceil(since) - base),
+            ZeroMemory::Own(at) => format!(";{OWN}@{}", ceil(at) - base),
+        };
+        format!("{VERSION};{base};{}{zero}", lists.join(";"))
     }
 
     /// Reads a stored form. Entries of the future count as of now.
@@ -112,7 +131,9 @@ impl TrackMemory {
             return Err(TrackMemoryError::Version);
         }
         let fields: Vec<&str> = fields.collect();
-        let [base, peaks, troughs, raises, lowerings] = fields[..] else { return Err(TrackMemoryError::Malformed) };
+        let [base, peaks, troughs, raises, lowerings, ref zero @ ..] = fields[..] else {
+            return Err(TrackMemoryError::Malformed);
+        };
         let base: i64 = base.parse().map_err(|_| TrackMemoryError::Malformed)?;
         let (peaks, troughs) = (read_proposals(peaks, base, now)?, read_proposals(troughs, base, now)?);
         let proposals = Proposals { peaks: peaks.into(), troughs: troughs.into() };
@@ -131,7 +152,7 @@ impl TrackMemory {
             raises: read_changes(raises, base, now)?.into(),
             lowerings: read_changes(lowerings, base, now)?.into(),
         };
-        Ok(Self { proposals, changes })
+        Ok(Self { proposals, changes, zero: read_zero(zero, base, now)? })
     }
 
     /// Whether a stored form should be written again: a restart with it would release a change too early, or hold it
@@ -155,6 +176,7 @@ impl TrackMemory {
         !down.is_close(&peaks(self), &peaks(&restored))
             || !up.is_close(&troughs(self), &troughs(&restored))
             || !same_changes(&self.changes, &restored.changes, period, now)
+            || !same_zero(self.zero, restored.zero)
     }
 }
 
@@ -197,6 +219,16 @@ fn same_changes(exact: &OwnChanges, stored: &OwnChanges, period: SignedDuration,
     };
     kept(&exact.raises, true) == kept(&stored.raises, false)
         && kept(&exact.lowerings, true) == kept(&stored.lowerings, false)
+}
+
+fn same_zero(exact: ZeroMemory, stored: ZeroMemory) -> bool {
+    match (exact, stored) {
+        (ZeroMemory::Nothing, ZeroMemory::Nothing) => true,
+        (ZeroMemory::Inactive(one), ZeroMemory::Inactive(other)) | (ZeroMemory::Own(one), ZeroMemory::Own(other)) => {
+            ceil(one) == ceil(other)
+        }
+        (ZeroMemory::Nothing | ZeroMemory::Inactive(_) | ZeroMemory::Own(_), _) => false,
+    }
 }
 
 /// Time by which a stored window may be longer.
@@ -264,6 +296,17 @@ fn read_changes(list: &str, base: i64, now: Timestamp) -> Result<Vec<OwnChange>,
         if is_valid { Ok(OwnChange { replicas, first, last }) } else { Err(TrackMemoryError::Malformed) }
     };
     entries(list).map(read).collect()
+}
+
+fn read_zero(field: &[&str], base: i64, now: Timestamp) -> Result<ZeroMemory, TrackMemoryError> {
+    let &[text] = field else {
+        return if field.is_empty() { Ok(ZeroMemory::Nothing) } else { Err(TrackMemoryError::Malformed) };
+    };
+    match text.split_once('@') {
+        Some((INACTIVE, offset)) => Ok(ZeroMemory::Inactive(time(offset, base, now)?)),
+        Some((OWN, offset)) => Ok(ZeroMemory::Own(time(offset, base, now)?)),
+        Some(_) | None => Err(TrackMemoryError::Malformed),
+    }
 }
 
 /// Time of an offset, at most now.

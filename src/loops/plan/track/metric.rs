@@ -3,14 +3,37 @@
 use super::nanos::Nanos;
 use super::pods::{PodMeasure, TrackedPod};
 use super::ratio::Ratio;
-use super::rules::TrackRuleError;
+use super::rules::{Tolerances, TrackRuleError};
 
 /// Metric with a target.
 #[derive(Clone, Debug)]
 pub struct TrackedMetric {
     pub name: String,
     pub target: TrackTarget,
+    /// Deviations from the target that change nothing.
+    pub tolerances: Tolerances,
+    /// The metric is active while its value is above this.
+    pub activation: Nanos,
+    /// Why the metric must not lower or raise the number now.
+    pub restraint: Restraint,
     pub input: TrackInput,
+}
+
+/// Directions in which the value of a metric says nothing, with the reason.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Restraint {
+    /// Such as an assumed value.
+    pub down: Option<String>,
+    /// Such as a value from before the last change.
+    pub up: Option<String>,
+}
+
+impl TrackedMetric {
+    /// Metric with the defaults of everything else.
+    pub fn new(name: &str, target: TrackTarget, input: TrackInput) -> Self {
+        let (tolerances, activation) = (Tolerances::default(), Nanos::ZERO);
+        Self { name: name.to_owned(), target, tolerances, activation, restraint: Restraint::default(), input }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +71,8 @@ pub enum TrackInput {
     Total { value: Nanos, ready_pods: u32 },
     /// No usable value, with the reason.
     Unknown(String),
+    /// The metric asks for no replicas now, with the reason.
+    Idle(String),
 }
 
 /// Proposal of one metric.
@@ -70,6 +95,10 @@ pub enum MetricReason {
     DirectionHeld,
     /// No pod is ready, so that a value under the target says nothing about a single pod: no change.
     NoReadyPods,
+    /// The value says nothing about this direction: no change.
+    Restrained,
+    /// The metric asks for no replicas now.
+    Idle,
     Unknown,
 }
 
@@ -81,6 +110,8 @@ impl MetricReason {
             Self::UnderTarget => "UnderTarget",
             Self::DirectionHeld => "DirectionHeld",
             Self::NoReadyPods => "NoReadyPods",
+            Self::Restrained => "Restrained",
+            Self::Idle => "Idle",
             Self::Unknown => "MetricUnknown",
         }
     }

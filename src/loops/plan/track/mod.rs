@@ -17,6 +17,7 @@ mod proposals;
 mod propose;
 mod ratio;
 mod rules;
+mod zero;
 
 #[cfg(test)]
 mod tests;
@@ -24,7 +25,7 @@ mod tests;
 pub use changes::{OwnChange, OwnChanges};
 pub use decide::{TrackPass, ZeroOrigin, decide};
 pub use memory::{TrackMemory, TrackMemoryError};
-pub use metric::{MetricProposal, MetricReason, TrackInput, TrackTarget, TrackedMetric};
+pub use metric::{MetricProposal, MetricReason, Restraint, TrackInput, TrackTarget, TrackedMetric};
 pub use nanos::Nanos;
 pub use outcome::{TrackLine, TrackOutcome, TrackReason, TrackStage};
 pub use pods::{PodMeasure, PodPhase, PodReady, PodSample, TrackedPod, ready_pods};
@@ -33,3 +34,4 @@ pub use rules::{
     MAX_PERIOD, MAX_POLICIES, MAX_WINDOW, PolicySelect, RateChange, RatePolicy, ScalePace, ScaleRules, Tolerances,
     TrackRuleError, TrackRules,
 };
+pub use zero::ZeroMemory;

@@ -34,6 +34,7 @@ pub struct TrackLine {
 pub enum TrackStage {
     Metric,
     Proposal,
+    Zero,
     Window,
     Rate,
     Bounds,
@@ -45,6 +46,7 @@ impl TrackStage {
         match self {
             Self::Metric => "metric",
             Self::Proposal => "proposal",
+            Self::Zero => "zero",
             Self::Window => "window",
             Self::Rate => "rate",
             Self::Bounds => "bounds",
@@ -78,6 +80,12 @@ pub enum TrackReason {
     BelowMin,
     /// Somebody else scaled to 0: it stays until somebody raises it.
     StoppedAtZero,
+    /// At 0, no metric is active.
+    Inactive,
+    /// No metric is active, and the last replica stays until the cooldown is over.
+    Cooldown,
+    /// A metric is active again: from 0 to the number, without windows and rates.
+    Woken,
     /// The stage changed nothing.
     Unchanged,
 }
@@ -99,6 +107,9 @@ impl TrackReason {
             Self::AboveMax => "AboveMax",
             Self::BelowMin => "BelowMin",
             Self::StoppedAtZero => "StoppedAtZero",
+            Self::Inactive => "Inactive",
+            Self::Cooldown => "Cooldown",
+            Self::Woken => "Woken",
             Self::Unchanged => "Unchanged",
         }
     }

@@ -13,7 +13,7 @@ const INITIALIZATION: SignedDuration = SignedDuration::from_mins(5);
 const READINESS_DELAY: SignedDuration = SignedDuration::from_secs(30);
 
 /// Pod of the target, with its sample of one metric. The caller leaves out pods that the target does not own.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TrackedPod {
     pub name: String,
     pub phase: PodPhase,
@@ -54,6 +54,13 @@ pub struct PodSample {
     pub at: Timestamp,
     /// Length of the measurement.
     pub window: SignedDuration,
+}
+
+impl PodSample {
+    /// Begin of the measurement.
+    pub fn begun(&self) -> Option<Timestamp> {
+        self.at.checked_sub(self.window).ok()
+    }
 }
 
 /// Kind of the samples of pods.

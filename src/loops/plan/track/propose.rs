@@ -12,9 +12,14 @@ use super::ratio::Ratio;
 use super::rules::Tolerances;
 
 impl TrackedMetric {
-    pub(super) fn propose(&self, replicas: i32, tolerances: &Tolerances, now: Timestamp) -> MetricProposal {
+    pub(super) fn propose(&self, replicas: i32, now: Timestamp) -> MetricProposal {
+        let tolerances = &self.tolerances;
         let calculation = match (&self.input, self.target) {
             (TrackInput::Unknown(reason), _) => Err(reason.clone()),
+            (TrackInput::Idle(why), _) => {
+                let text = format!("{}: no replicas: {why}", self.name);
+                return MetricProposal { name: self.name.clone(), replicas: Some(0), reason: MetricReason::Idle, text };
+            }
             (TrackInput::Pods { measure, pods }, TrackTarget::Utilization { .. } | TrackTarget::AverageValue(_)) => {
                 let groups = PodGroups::new(pods, *measure, now);
                 PodsCalculation { target: self.target, groups, replicas, tolerances }.run()
@@ -32,12 +37,16 @@ impl TrackedMetric {
                 Err("a total has no utilization: use AverageValue or Value".to_owned())
             }
         };
+        let calculation = calculation.map(|calculation| match self.restraint_of(calculation.replicas, replicas) {
+            Some(_) => Calculation { replicas, reason: MetricReason::Restrained, ..calculation },
+            None => calculation,
+        });
         match calculation {
             Ok(calculation) => MetricProposal {
                 name: self.name.clone(),
                 replicas: Some(calculation.replicas),
                 reason: calculation.reason,
-                text: explain::metric(self, &calculation, replicas, tolerances),
+                text: explain::metric(self, &calculation, replicas),
             },
             Err(problem) => MetricProposal {
                 name: self.name.clone(),
@@ -45,6 +54,17 @@ impl TrackedMetric {
                 reason: MetricReason::Unknown,
                 text: format!("{}: unknown: {problem}", self.name),
             },
+        }
+    }
+}
+
+impl TrackedMetric {
+    /// Why the metric must not propose this number, if so.
+    pub(super) fn restraint_of(&self, proposed: i32, replicas: i32) -> Option<&str> {
+        match proposed.cmp(&replicas) {
+            Ordering::Less => self.restraint.down.as_deref(),
+            Ordering::Greater => self.restraint.up.as_deref(),
+            Ordering::Equal => None,
         }
     }
 }

@@ -25,7 +25,9 @@ pub struct TrackRules {
     pub min: i32,
     pub max: i32,
     pub pace: ScalePace,
-    pub tolerances: Tolerances,
+    /// With min 0, time without an active metric after which the last replica is removed. None: 0 is a number as any
+    /// other, which only the proposals decide on, as in HorizontalPodAutoscaler.
+    pub cooldown: Option<SignedDuration>,
 }
 
 /// Deviations of a metric from its target that change nothing.
@@ -34,6 +36,15 @@ pub struct Tolerances {
     pub up: Nanos,
     /// At 1 and more, the metric never lowers.
     pub down: Nanos,
+}
+
+impl Tolerances {
+    pub fn check(&self) -> Result<(), TrackRuleError> {
+        match [self.up, self.down].into_iter().find(|tolerance| *tolerance < Nanos::ZERO) {
+            Some(tolerance) => Err(TrackRuleError::Tolerance { tolerance }),
+            None => Ok(()),
+        }
+    }
 }
 
 impl Default for Tolerances {
@@ -183,11 +194,6 @@ impl TrackRules {
         }
         if min > max {
             return Err(TrackRuleError::MinAboveMax { min, max });
-        }
-        for tolerance in [self.tolerances.up, self.tolerances.down] {
-            if tolerance < Nanos::ZERO {
-                return Err(TrackRuleError::Tolerance { tolerance });
-            }
         }
         match &self.pace {
             ScalePace::PerPass { window } => check_window(*window),

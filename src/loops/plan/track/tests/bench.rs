@@ -30,7 +30,7 @@ pub fn direct(min: i32, max: i32) -> TrackRules {
         select: PolicySelect::Max,
     };
     let pace = ScalePace::Rules { up: rules.clone(), down: rules };
-    TrackRules { min, max, pace, tolerances: Tolerances::default() }
+    TrackRules { min, max, pace, cooldown: None }
 }
 
 pub fn policy(change: RateChange, period: i64) -> RatePolicy {
@@ -72,12 +72,12 @@ pub fn starting(name: &str, used: i64) -> TrackedPod {
 
 pub fn cpu(percent: i64, pods: Vec<TrackedPod>) -> TrackedMetric {
     let target = TrackTarget::utilization(percent).unwrap();
-    TrackedMetric { name: "cpu".to_owned(), target, input: TrackInput::Pods { measure: PodMeasure::Cpu, pods } }
+    TrackedMetric::new("cpu", target, TrackInput::Pods { measure: PodMeasure::Cpu, pods })
 }
 
 pub fn average(target: &str, pods: Vec<TrackedPod>) -> TrackedMetric {
     let target = TrackTarget::average_value(nanos(target)).unwrap();
-    TrackedMetric { name: "tasks".to_owned(), target, input: TrackInput::Pods { measure: PodMeasure::Other, pods } }
+    TrackedMetric::new("tasks", target, TrackInput::Pods { measure: PodMeasure::Other, pods })
 }
 
 /// Pods with these values of a custom metric.
@@ -92,13 +92,13 @@ pub fn valued(values: &[&str]) -> Vec<TrackedPod> {
 /// Total with an AverageValue.
 pub fn queue(total: &str, target: &str) -> TrackedMetric {
     let target = TrackTarget::average_value(nanos(target)).unwrap();
-    TrackedMetric { name: "queue".to_owned(), target, input: TrackInput::Total { value: nanos(total), ready_pods: 0 } }
+    TrackedMetric::new("queue", target, TrackInput::Total { value: nanos(total), ready_pods: 0 })
 }
 
 /// Total with a Value.
 pub fn total(total: &str, target: &str, ready_pods: u32) -> TrackedMetric {
     let target = TrackTarget::value(nanos(target)).unwrap();
-    TrackedMetric { name: "total".to_owned(), target, input: TrackInput::Total { value: nanos(total), ready_pods } }
+    TrackedMetric::new("total", target, TrackInput::Total { value: nanos(total), ready_pods })
 }
 
 pub fn unknown(name: &str) -> TrackedMetric {
@@ -114,16 +114,24 @@ pub struct Tracked {
     pub rules: TrackRules,
     pub memory: TrackMemory,
     pub replicas: i32,
+    /// Tolerances of all metrics; None: those of each.
+    pub tolerances: Option<Tolerances>,
 }
 
 impl Tracked {
     pub fn new(rules: TrackRules, replicas: i32) -> Self {
         assert_eq!(rules.check(), Ok(()));
-        Self { rules, memory: TrackMemory::default(), replicas }
+        Self { rules, memory: TrackMemory::default(), replicas, tolerances: None }
+    }
+
+    fn tolerated(&self, metrics: &[TrackedMetric]) -> Vec<TrackedMetric> {
+        let of = |metric: &TrackedMetric| self.tolerances.clone().unwrap_or(metric.tolerances.clone());
+        metrics.iter().map(|metric| TrackedMetric { tolerances: of(metric), ..metric.clone() }).collect()
     }
 
     /// Result at this second, not applied.
     pub fn result(&mut self, second: i64, metrics: &[TrackedMetric]) -> TrackOutcome {
+        let metrics = &self.tolerated(metrics);
         let pass = TrackPass { replicas: self.replicas, metrics, zero: ZeroOrigin::Own, now: at(second) };
         decide(&self.rules, &mut self.memory, &pass)
     }
@@ -134,6 +142,7 @@ impl Tracked {
     }
 
     pub fn clone_result_at(&self, now: Timestamp, metrics: &[TrackedMetric]) -> TrackOutcome {
+        let metrics = &self.tolerated(metrics);
         let pass = TrackPass { replicas: self.replicas, metrics, zero: ZeroOrigin::Own, now };
         decide(&self.rules, &mut self.memory.clone(), &pass)
     }

@@ -104,12 +104,13 @@ fn t14_explain_says_when_it_lowers() {
 #[case("0", "1", 11)]
 fn t15_two_tolerances(#[case] up: &str, #[case] down: &str, #[case] expected: i32) {
     let mut this = Tracked::new(direct(1, 50), 10);
-    this.rules.tolerances = Tolerances { up: nanos(up), down: nanos(down) };
-    assert_eq!(this.rules.check(), Ok(()));
+    let tolerances = |down| Tolerances { up: nanos(up), down: nanos(down) };
+    this.tolerances = Some(tolerances(down));
+    assert_eq!(tolerances(down).check(), Ok(()));
     assert_eq!(this.result(0, &[queue("41", "4")]).replicas, expected);
-    this.rules.tolerances.down = nanos("1");
+    this.tolerances = Some(tolerances("1"));
     assert_eq!(this.result(1, &[queue("0", "4")]).replicas, 10, "a tolerance of 1 never lowers");
-    this.rules.tolerances.down = nanos("2");
+    this.tolerances = Some(tolerances("2"));
     assert_eq!(this.result(1, &[queue("-8", "4")]).replicas, 10, "nor does a larger one");
 }
 

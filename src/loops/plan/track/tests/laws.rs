@@ -4,8 +4,8 @@ use proptest::prelude::*;
 
 use super::bench::{Tracked, at, average, direct, pod, policy, queue, rules, seconds, total, unknown};
 use crate::track::{
-    Nanos, PodMeasure, PodSample, PolicySelect, RateChange, RatePolicy, ScalePace, ScaleRules, Tolerances, TrackInput,
-    TrackMemory, TrackPass, TrackRules, TrackTarget, TrackedMetric, TrackedPod, ZeroOrigin, decide,
+    Nanos, PodMeasure, PodSample, PolicySelect, RateChange, RatePolicy, Restraint, ScalePace, ScaleRules, Tolerances,
+    TrackInput, TrackMemory, TrackPass, TrackRules, TrackTarget, TrackedMetric, TrackedPod, ZeroOrigin, decide,
 };
 
 fn policies() -> impl Strategy<Value = Vec<RatePolicy>> {
@@ -27,12 +27,12 @@ pub fn track_rules() -> impl Strategy<Value = TrackRules> {
         1 => Just(ScalePace::default()),
         3 => (scale_rules(), scale_rules()).prop_map(|(up, down)| ScalePace::rules(Some(up), Some(down))),
     ];
-    let tolerance = || prop_oneof![Just(100_i64), Just(0), 0..2000_i64].prop_map(Nanos::from_millis);
-    (0..8_i32, 1..60_i32, pace, tolerance(), tolerance()).prop_map(|(min, more, pace, up, down)| TrackRules {
+    let cooldown = prop::option::of((0..900_i64).prop_map(seconds));
+    (0..8_i32, 1..60_i32, pace, cooldown).prop_map(|(min, more, pace, cooldown)| TrackRules {
         min,
         max: min + more,
         pace,
-        tolerances: Tolerances { up, down },
+        cooldown,
     })
 }
 
@@ -82,7 +82,13 @@ fn any_metric() -> impl Strategy<Value = TrackedMetric> {
     });
     let utilization = (average.clone(), any::<u32>())
         .prop_map(|(metric, percent)| TrackedMetric { target: TrackTarget::Utilization { percent }, ..metric });
-    prop_oneof![extreme, average, utilization, Just(unknown("lost"))]
+    let tolerance = || prop_oneof![Just(100_i64), Just(0), 0..2000_i64].prop_map(Nanos::from_millis);
+    let metric = prop_oneof![extreme, average, utilization, Just(unknown("lost"))];
+    let why = || prop::option::weighted(0.2, Just("it is assumed".to_owned()));
+    let restraint = (why(), why()).prop_map(|(up, down)| Restraint { down, up });
+    (metric, tolerance(), tolerance(), number(), restraint).prop_map(|(metric, up, down, activation, restraint)| {
+        TrackedMetric { tolerances: Tolerances { up, down }, activation, restraint, ..metric }
+    })
 }
 
 proptest! {
@@ -171,7 +177,7 @@ proptest! {
         }
         let Some((outcome, metrics)) = last else { return Ok(()) };
         // The mean changes with the number, and so may the proposal within the tolerance.
-        this.rules.tolerances = Tolerances { up: Nanos::ZERO, down: Nanos::ZERO };
+        this.tolerances = Some(Tolerances { up: Nanos::ZERO, down: Nanos::ZERO });
         if outcome.proposal.is_none() || outcome.proposal != this.clone_result(now, &metrics).proposal {
             return Ok(());
         }

@@ -113,7 +113,12 @@ fn merged_changes_are_careful_in_both_directions() {
         let restored = TrackMemory::parse(&text, at(second)).unwrap();
         for raw in [0, 500] {
             let of = |memory: &TrackMemory| {
-                let mut other = Tracked { rules: this.rules.clone(), memory: memory.clone(), replicas: this.replicas };
+                let mut other = Tracked {
+                    rules: this.rules.clone(),
+                    memory: memory.clone(),
+                    replicas: this.replicas,
+                    tolerances: None,
+                };
                 other.result(second, &[queue(&raw.to_string(), "1")]).replicas
             };
             let (exact, careful) = (of(&this.memory), of(&restored));
@@ -129,7 +134,7 @@ proptest! {
     #[test]
     fn no_text_panics(text in "(1;)?[0-9;,@~-]{0,80}|.{0,80}", raw in 0..50_i32) {
         if let Ok(memory) = TrackMemory::parse(&text, at(0)) {
-            let mut this = Tracked { rules: default_rules(), memory, replicas: 10 };
+            let mut this = Tracked { rules: default_rules(), memory, replicas: 10, tolerances: None };
             prop_assert!((1..=60).contains(&this.raw(0, raw)));
             let again = this.memory.text(&this.rules, at(1));
             prop_assert!(TrackMemory::parse(&again, at(1)).is_ok(), "{}", again);
@@ -156,7 +161,7 @@ proptest! {
         }
         let parsed = stored.and_then(|text| TrackMemory::parse(&text, at(now)).ok());
         let memory = parsed.unwrap_or_default();
-        let mut restored = Tracked { rules: this.rules.clone(), memory, replicas: this.replicas };
+        let mut restored = Tracked { rules: this.rules.clone(), memory, replicas: this.replicas, tolerances: None };
         for (pause, raw) in after {
             now += pause;
             let metrics = [queue(&raw.to_string(), "1")];
