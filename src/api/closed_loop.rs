@@ -6,6 +6,7 @@ pub mod policy;
 pub mod reasons;
 mod rules;
 pub mod status;
+pub mod track;
 
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
@@ -58,6 +59,7 @@ pub use status::ClosedLoopStatus;
     validation = rules::action_metrics(),
     validation = rules::action_sides(),
     validation = rules::one_action_an_alarm(),
+    validation = rules::one_pace(),
     validation = rules::tuned_target(),
     validation = rules::named_source(),
     validation = rules::thresholds(),

@@ -188,6 +188,10 @@ pub struct Chosen {
     /// whether that is less. Unset: it may.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub no_lowering: Option<String>,
+    /// For an action that tracks: the change of the number of replicas. It is made only while the target has the number
+    /// before it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<ReplicaChange>,
     /// For tune: the metric of the target loop that moves up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub least_served: Option<String>,
@@ -197,6 +201,16 @@ pub struct Chosen {
     /// Outcome of the decision. Unset while it is being carried out, and until the next write.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<Outcome>,
+}
+
+/// A change of the number of replicas.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct ReplicaChange {
+    /// Number before the change.
+    pub from: i32,
+    /// Number after the change.
+    pub to: i32,
 }
 
 /// The limits in effect.

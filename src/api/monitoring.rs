@@ -7,6 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime};
 use kube::{CustomResource, KubeSchema};
 use serde::{Deserialize, Serialize};
 
+use super::closed_loop::action::LoopAction;
 use super::closed_loop::metric::Metric;
 use super::closed_loop::reasons::LoopReason;
 use super::closed_loop::{TargetRef, Trace};
@@ -44,6 +45,11 @@ pub struct MonitoringSpec {
     #[schemars(length(max = 16))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub metrics: Vec<Metric>,
+    /// The actions on side Target: the number of replicas that they ask for is computed with the values.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 32))]
+    #[x_kube(merge_strategy = ListMerge::Atomic)]
+    pub tracking: Vec<LoopAction>,
     /// Interval between queries of the sources. Default: 15s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interval: Option<DurationText>,
@@ -106,6 +112,9 @@ pub struct MonitoringStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["metric".into()]))]
     pub last_served: Vec<LastServed>,
+    /// Number of replicas that the actions on side Target ask for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tracking: Option<TrackingState>,
     /// When the last sample was received, by the operator's clock. A value that was measured before a decision took
     /// effect leads to no further decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -121,6 +130,37 @@ pub struct MonitoringStatus {
     /// When this status was last written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub heartbeat: Option<MicroTime>,
+}
+
+/// Number of replicas that keeps the metrics at their targets, and how it was computed. It is written when the number
+/// changes, or the memory.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct TrackingState {
+    /// `spec.replicas` of the target when the number was computed.
+    pub replicas: i32,
+    /// Number of replicas that the target should have.
+    pub wants: i32,
+    /// Reason of this number, such as Raised, HeldByWindow or AtMax.
+    pub reason: String,
+    /// When the number was computed.
+    pub at: MicroTime,
+    /// Explanation, one line for each metric and each stage: proposal, zero, window, rate, bounds, result.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64), inner(length(max = 512)))]
+    #[x_kube(merge_strategy = ListMerge::Atomic)]
+    pub lines: Vec<String>,
+    /// Proposals and own changes within windows and periods, in a form of its own. It survives restarts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 4096))]
+    pub memory: Option<String>,
+    /// Number of the last decision whose change is in the memory.
+    #[serde(default)]
+    pub counted: i64,
+    /// Why no number can be computed now. The last one stands, and triggers no action.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 512))]
+    pub problem: Option<String>,
 }
 
 /// The value of a metric.

@@ -14,6 +14,7 @@ use crate::operator::settings::Settings;
 use cluster::Surroundings;
 use ganglion_api::closed_loop::ClosedLoop;
 use ganglion_api::closed_loop::metric::Source;
+use ganglion_api::decision::ReplicaChange;
 use ganglion_api::marks;
 use ganglion_api::monitoring::{Monitoring, MonitoringSpec, MonitoringStatus};
 use ganglion_core::check::CheckReport;
@@ -23,9 +24,10 @@ use ganglion_core::world::Origin;
 use ganglion_loops::closed_loop::{Assessed, Neighbours};
 use ganglion_loops::monitoring::{PollRequest, SourceAccess, Sources, current_values, replicas_of};
 use ganglion_loops::target::{Actor, Targets, Trials};
-use ganglion_loops_plan::check::{Forecast, ForecastInput, ProposedRung, forecast, formulas};
+use ganglion_loops_plan::check::{Forecast, ForecastInput, ProposedRung, forecast, formulas, tracking};
 use ganglion_loops_plan::decision::DecisionRules;
 use ganglion_loops_plan::execution::Trial;
+use ganglion_loops_plan::monitoring::tracking::TargetReading;
 use ganglion_loops_plan::monitoring::{Measurement, MonitoringRules, SourceResult, SourceValue};
 use ganglion_loops_plan::rung;
 use ganglion_loops_plan::validate::assessment::NamespaceAccess;
@@ -100,15 +102,21 @@ impl<'a> LoopCheck<'a> {
         around.policies(report).await;
         let account = self.may_speak_for_the_account(&parent, report).await;
         let changes = if account { self.rungs(&parent, report).await } else { BTreeMap::new() };
+        let reading = self.target(&monitoring, &stages.0, account).await;
         let measured = self.measure(monitoring, &stages.0, values, account, report).await;
         let replicas = self.ctx.store.read(|world| replicas_of(world, &self.key, &parent.spec.target));
         let replicas = replicas.ok_or("the target does not exist, or you may not read it");
-        let input = ForecastInput { measured: &measured, replicas, now: self.ctx.now() };
+        let target = reading.as_ref().map(|reading| reading.as_ref().map_err(String::as_str));
+        let input = ForecastInput { measured: &measured, replicas, target, now: self.ctx.now() };
         for (name, result) in formulas(&stages.0, input) {
             match result {
                 Ok(found) => report.passed(format!("metric {name}: {}", found.value)),
                 Err(why) => report.unsure(format!("metric {name}: unknown: {why}")),
             }
+        }
+        match tracking(&stages.0, input) {
+            Ok(lines) => lines.into_iter().for_each(|line| report.passed(line)),
+            Err(why) => report.unsure(format!("number of replicas: unknown: {why}")),
         }
         let found = forecast((&stages.0, &stages.1), &parent.spec, input);
         report.now = Some(proposal(found, &changes));
@@ -183,6 +191,19 @@ impl<'a> LoopCheck<'a> {
         changes
     }
 
+    /// Reads the state of the target, if an action is on side Target.
+    async fn target(
+        &self,
+        spec: &MonitoringSpec,
+        rules: &MonitoringRules,
+        account: bool,
+    ) -> Option<Result<TargetReading, String>> {
+        if !account && rules.tracking.is_some() {
+            return Some(Err("not read: this requires the service account".to_owned()));
+        }
+        self.sources.target(&PollRequest::new(self.key.clone(), spec, rules.interval)).await
+    }
+
     /// Queries each source once, except for metrics whose value is given.
     async fn measure(
         &self,
@@ -249,7 +270,10 @@ impl<'a> LoopCheck<'a> {
 fn proposal(found: Forecast, changes: &BTreeMap<String, String>) -> String {
     match found {
         Forecast::Nothing(why) => format!("nothing would be done: {why}"),
-        Forecast::Act(ProposedRung { metric, side, rung, cause, pending }) => {
+        Forecast::Act(ProposedRung { cause, replicas: Some(ReplicaChange { from, to }), .. }) => {
+            format!("{cause}: replicas {from} → {to}")
+        }
+        Forecast::Act(ProposedRung { metric, side, rung, cause, pending, replicas: None }) => {
             let place = format!("rung {} on {side} {metric}", rung + 1);
             let found = changes.iter().find(|(known, _)| known.starts_with(&format!("{place} (")));
             let change = found.map_or(place, |(_, change)| change.clone());

@@ -176,9 +176,9 @@ const ROOMS: &[Room] = &[
 
 /// Libraries that only one file may use; its interface hides their types.
 const BEHIND_A_BORDER: [(&str, &str); 3] = [
-    ("chrono", "src/loops/plan/decision/schedule/cron_times.rs"),
-    ("chrono_tz", "src/loops/plan/decision/schedule/cron_times.rs"),
-    ("croner", "src/loops/plan/decision/schedule/cron_times.rs"),
+    ("chrono", "src/loops/plan/schedule/cron_times.rs"),
+    ("chrono_tz", "src/loops/plan/schedule/cron_times.rs"),
+    ("croner", "src/loops/plan/schedule/cron_times.rs"),
 ];
 
 /// Dependencies of this package that its room does not allow.

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::metric::{ResourceName, Side};
 use super::policy::Window;
 use super::rules;
+use super::track::{DirectionPace, ScheduledBounds, Track};
 use crate::refs::{Auth, CaRef, NodeSource, RequestHeader, Target};
 use crate::scalars::{DurationText, Number};
 use crate::workload_action::{Disruption, OnReplicaOwner};
@@ -16,6 +17,7 @@ use crate::workload_action::{Disruption, OnReplicaOwner};
 #[serde(rename_all = "camelCase")]
 #[x_kube(
     validation = rules::missing_lowers_nothing(),
+    validation = rules::tracking_has_one_rung(),
 )]
 pub struct LoopAction {
     // Not `on`, which is `true` in YAML 1.1, and so for kubectl.
@@ -42,7 +44,7 @@ pub struct Alarm {
     /// Name of the metric.
     #[schemars(length(min = 1, max = 40))]
     pub metric: String,
-    /// Low, High, Equal, or Missing.
+    /// Low, High, Equal, Missing, or Target.
     pub side: Side,
 }
 
@@ -83,10 +85,13 @@ pub struct Rung {
 }
 
 /// Changes the number of replicas of the target, through its scale subresource.
-#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
-    validation = Rule::new("has(self.by) != has(self.factor)").message("set exactly one of by, factor"),
+    validation = Rule::new("[has(self.by), has(self.factor), has(self.to), has(self.track) || has(self.schedule)].filter(set, set).size() == 1").message("set exactly one of by, factor, to, track (or schedule without track)"),
+    validation = Rule::new("!has(self.to) || !has(self.min) && !has(self.max)").message("to needs no min and no max"),
+    validation = Rule::new("has(self.track) || has(self.schedule) || !has(self.up) && !has(self.down) && !has(self.cooldown)").message("up, down and cooldown go with track"),
+    validation = Rule::new("!has(self.track) && !has(self.schedule) || has(self.max) && self.max >= 1").message("track and schedule need max, at least 1"),
     validation = Rule::new("!has(self.by) || self.by != 0").message("by must not be 0"),
     validation = Rule::new("!has(self.by) || self.by < 0 || has(self.max)").message("by upwards needs max"),
     validation = Rule::new("!has(self.by) || self.by > 0 || has(self.min)").message("by downwards needs min"),
@@ -102,14 +107,47 @@ pub struct Scale {
     /// number as a string, such as "1.5".
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub factor: Option<Number>,
-    /// Minimum number of replicas, 0 to 100000. Default: the current number.
+    /// Sets this number of replicas, 0 to 100000.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 100_000))]
+    pub to: Option<i32>,
+    /// Sets the number of replicas that keeps the metric at a target, in one step. Only for alarms on side Target. All
+    /// actions of a loop that track have the same min, max, up, down, cooldown and schedule: the largest number that
+    /// one of their metrics asks for counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub track: Option<Track>,
+    /// Minimum number of replicas, 0 to 100000. Default: the current number; with track, 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 100_000))]
     pub min: Option<i32>,
-    /// Maximum number of replicas, 0 to 100000. Default: the current number.
+    /// Maximum number of replicas, 0 to 100000. Default: the current number. Required with track.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 100_000))]
     pub max: Option<i32>,
+    /// With track, how fast the number may rise. Default: if neither `up` nor `down` is set, at most twice as many
+    /// replicas, or 4, in each interval, as a HorizontalPodAutoscaler without `behavior`; otherwise the defaults of the
+    /// fields.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub up: Option<DirectionPace>,
+    /// With track, how fast the number may fall. Default: after a window of 300s, to the largest proposal within it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub down: Option<DirectionPace>,
+    /// With `min: 0`, time without an active metric after which the last replica is removed, at most 24h. It starts
+    /// when the last metric becomes inactive; a metric that is unknown counts as active. Default: 5m.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cooldown: Option<DurationText>,
+    /// Other bounds at certain times. The first open entry counts. At most 8. Without track, the number is that of the
+    /// open entry, and min while none is open.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 8))]
+    pub schedule: Option<Vec<ScheduledBounds>>,
+}
+
+impl Scale {
+    /// Whether the rung keeps a number up to date, instead of changing it once for each alarm.
+    pub fn is_tracking(&self) -> bool {
+        self.track.is_some() || self.schedule.is_some()
+    }
 }
 
 /// Changes the requests and limits of a container.

@@ -12,7 +12,7 @@ use crate::refs::{Auth, CaRef, RequestHeader};
 use crate::scalars::{DurationText, Number};
 
 /// A value that the loop watches. At least one of `low`, `high`, `equal`, or `missing` with `then: Alarm` is set,
-/// unless a formula uses the metric.
+/// unless a formula uses the metric or an action tracks it.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -102,7 +102,7 @@ pub enum MissingThen {
     Alarm,
 }
 
-/// The level that a metric violates.
+/// The level that a metric violates. Target: the number of replicas is not the one that keeps the metric at its target.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Side {
     #[default]
@@ -110,6 +110,7 @@ pub enum Side {
     High,
     Equal,
     Missing,
+    Target,
 }
 
 impl Side {
@@ -119,6 +120,7 @@ impl Side {
             Self::High => "High",
             Self::Equal => "Equal",
             Self::Missing => "Missing",
+            Self::Target => "Target",
         }
     }
 }

@@ -156,6 +156,22 @@ reasons! {
     SomeUnknown,
     /// No sample has arrived yet.
     NoSample,
+
+    // State of actions on side Target.
+    /// The number of replicas follows the metrics.
+    Tracking,
+    /// The target has its min, and the metrics ask for fewer replicas.
+    AtMin,
+    /// The target has its max, and the metrics ask for more replicas.
+    AtMax,
+    /// The target has 0 replicas, since no metric is active. It wakes when one is.
+    Inactive,
+    /// Somebody else scaled the target to 0. It stays there until somebody scales it to 1 or more.
+    StoppedAtZero,
+    /// The target's number of replicas or its pods cannot be read; the message says why.
+    TargetUnknown,
+
+    // Refused samples.
     /// A sample is older than the last accepted one.
     OutOfOrder,
     /// A sample has the same time as the last accepted one.

@@ -31,14 +31,15 @@ pub fn thresholds() -> Rule {
     each("tunable.thresholds", "t", good, &unknown("tunable.thresholds[%s]", index, metric))
 }
 
-/// Each metric has an alarm, or a formula has its name. A part of a longer name counts, too: the operator reads
-/// formulas and finds the rest.
+/// Each metric has an alarm or is tracked, or a formula has its name. A part of a longer name counts, too: the operator
+/// reads formulas and finds the rest.
 pub fn needed_metrics() -> Rule {
     let alarm = "has(m.low) || has(m.high) || has(m.equal) || has(m.missing) && has(m.missing.then) && m.missing.then == 'Alarm'";
     let operand = "self.metrics.exists(f, has(f.source.formula) && f.source.formula.expression.contains(m.name))";
-    let message = "'metrics[%s]: metric \"%s\" raises no alarm and no formula uses it: set at least one of low, high, equal, or \
-                   missing with then: Alarm'.format([string(self.metrics.indexOf(m)), m.name])";
-    each("metrics", "m", &format!("{alarm} || {operand}"), message)
+    let tracked = "has(self.actions) && self.actions.exists(a, a.when.side == 'Target' && a.when.metric == m.name)";
+    let message = "'metrics[%s]: metric \"%s\" raises no alarm, and no formula or action on side Target uses it: set at least one of \
+                   low, high, equal, or missing with then: Alarm'.format([string(self.metrics.indexOf(m)), m.name])";
+    each("metrics", "m", &format!("{alarm} || {operand} || {tracked}"), message)
 }
 
 /// The metric of each action exists.
@@ -50,7 +51,7 @@ pub fn action_metrics() -> Rule {
 /// The metric of each action, if it exists, can raise the alarm.
 pub fn action_sides() -> Rule {
     let level = "a.when.side == 'Low' ? has(m.low) : a.when.side == 'High' ? has(m.high) : a.when.side == 'Equal' ? has(m.equal) \
-                 : has(m.missing) && has(m.missing.then) && m.missing.then == 'Alarm'";
+                 : a.when.side == 'Target' || has(m.missing) && has(m.missing.then) && m.missing.then == 'Alarm'";
     let needs = "a.when.side == 'Missing' ? 'missing with then: Alarm' : a.when.side.lowerAscii()";
     let message = format!(
         "'actions[%s]: metric \"%s\" has no alarm on side %s: it needs %s'\
@@ -97,6 +98,27 @@ pub fn missing_lowers_nothing() -> Rule {
     let message =
         "'ladder[%s]: an action on side Missing must not lower capacity'.format([string(self.ladder.indexOf(r))])";
     each("ladder", "r", &format!("self.when.side != 'Missing' || !({lowers})"), message)
+}
+
+/// An action on side Target has one rung, which tracks, and no other action tracks.
+pub fn tracking_has_one_rung() -> Rule {
+    let tracks = "has(r.scale) && (has(r.scale.track) || has(r.scale.schedule))";
+    let good = format!(
+        "({tracks}) == (self.when.side == 'Target') && (self.when.side != 'Target' || self.ladder.size() == 1)"
+    );
+    let message = "'ladder[%s]: an action on side Target has exactly one rung, scale with track or schedule, and only such an \
+                   action has one'.format([string(self.ladder.indexOf(r))])";
+    each("ladder", "r", &good, message)
+}
+
+/// All actions that track have the same bounds and the same pace: there is one number of replicas.
+pub fn one_pace() -> Rule {
+    let good = "a.when.side != 'Target' || self.actions.all(b, b.when.side != 'Target' || a.ladder.all(r, b.ladder.all(q, \
+                !has(r.scale) || !has(q.scale) || (has(r.scale.min) ? r.scale.min : 1) == (has(q.scale.min) ? q.scale.min : 1) \
+                && (has(r.scale.max) ? r.scale.max : 0) == (has(q.scale.max) ? q.scale.max : 0))))";
+    let message =
+        "'actions[%s]: all actions on side Target need the same min and max'.format([string(self.actions.indexOf(a))])";
+    each("actions", "a", good, message)
 }
 
 /// A rule that each item of this list or map satisfies `good`. The message may use the item; it describes the first

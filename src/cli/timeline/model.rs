@@ -226,6 +226,7 @@ impl ShownLevel {
             (false, Side::High) => "high",
             (false, Side::Equal) => "equal",
             (false, Side::Missing) => "missing",
+            (false, Side::Target) => "target",
         };
         format!("{name} {}", self.text)
     }

@@ -38,6 +38,10 @@ pub fn alarm_words(metric: &str, side: Side, value: Option<&str>, metrics: &[Met
         Side::High => format!("is above {}", levels.high.as_ref()?.raise.as_str()),
         Side::Equal => format!("is {}", levels.equal.as_ref()?.to.as_str()),
         Side::Missing => return Some(format!("{metric} is missing")),
+        Side::Target => {
+            let value = value.map(|value| format!(" ({value})")).unwrap_or_default();
+            return Some(format!("the target of {metric}{value}"));
+        }
     };
     let value = value.filter(|_| side != Side::Equal).map(|value| format!(" {value}")).unwrap_or_default();
     Some(format!("{metric}{value} {level}"))

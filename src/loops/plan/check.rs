@@ -1,16 +1,23 @@
 //! Forecast of what a loop would do now, without a history, on given values. It runs the same stages as the operator.
 
+use std::sync::LazyLock;
+
 use jiff::Timestamp;
 
 use crate::acted::alarm_words;
 use crate::decision::{DecisionInput, DecisionRules, Executor};
+use crate::monitoring::tracking::{TargetNews, TargetReading};
 use crate::monitoring::{Measurement, MonitoringRules, ObserveContext, ObserveTrigger, SourceResult};
+use crate::track::TrackMemory;
 use ganglion_api::closed_loop::ClosedLoopSpec;
 use ganglion_api::closed_loop::metric::Side;
-use ganglion_api::decision::DecisionStatus;
+use ganglion_api::decision::{DecisionStatus, ReplicaChange};
 use ganglion_api::execution::ExecutionStatus;
-use ganglion_api::monitoring::{AlarmState, MonitoringStatus};
+use ganglion_api::monitoring::{AlarmState, MonitoringStatus, TrackingState};
 use ganglion_api::scalars::Number;
+
+/// Memory of a loop that has not tracked yet.
+static NO_MEMORY: LazyLock<TrackMemory> = LazyLock::new(TrackMemory::default);
 
 /// Name of the leader term in the statuses.
 const TERM: &str = "check";
@@ -34,6 +41,8 @@ pub struct ProposedRung {
     pub cause: String,
     /// The alarm is raised only after the time `for` of its level.
     pub pending: bool,
+    /// Change of the number of replicas, for an action on side Target.
+    pub replicas: Option<ReplicaChange>,
 }
 
 /// Values that a forecast is based on.
@@ -42,6 +51,8 @@ pub struct ForecastInput<'a> {
     pub measured: &'a Measurement,
     /// The target's number of replicas, or why it is not known.
     pub replicas: Result<i32, &'a str>,
+    /// State of the target, for actions on side Target, or why it is not known. None: there are no such actions.
+    pub target: Option<Result<&'a TargetReading, &'a str>>,
     pub now: Timestamp,
 }
 
@@ -53,6 +64,12 @@ impl ForecastInput<'_> {
             unanswered: &[],
             watched_since: self.now,
             replicas: self.replicas,
+            target: self.target.map(|reading| TargetNews {
+                reading,
+                results: &self.measured.values,
+                memory: &NO_MEMORY,
+                own_change: None,
+            }),
             awaited: false,
             term: TERM,
             now: self.now,
@@ -70,6 +87,16 @@ impl ForecastInput<'_> {
 pub fn formulas(watches: &MonitoringRules, input: ForecastInput) -> Vec<(String, SourceResult)> {
     let written = MonitoringStatus::default();
     watches.described_formulas(&input.observed(watches), input.context(&written))
+}
+
+/// Explains the number of replicas that actions on side Target ask for: one line for each stage, or why there is none.
+pub fn tracking(watches: &MonitoringRules, input: ForecastInput) -> Result<Vec<String>, String> {
+    let state = input.observed(watches).tracking;
+    match state {
+        Some(TrackingState { problem: Some(why), .. }) => Err(why),
+        Some(TrackingState { lines, .. }) => Ok(lines),
+        None => Ok(Vec::new()),
+    }
 }
 
 /// Forecasts the decision on these values. A pending alarm counts as raised.
@@ -97,6 +124,7 @@ pub fn forecast(
         rung: usize::try_from(chosen.rung).unwrap_or(0),
         cause: cause.unwrap_or_else(|| format!("{side} {metric}")),
         pending: pending.iter().any(is_it),
+        replicas: chosen.replicas,
     })
 }
 
@@ -115,6 +143,12 @@ fn nothing(seen: &MonitoringStatus, decided: &DecisionStatus) -> String {
     }
     if seen.alarms.is_empty() && seen.values.is_empty() {
         return "no metric has a value".to_owned();
+    }
+    if let Some(state) = seen.tracking.as_ref().filter(|_| seen.alarms.is_empty()) {
+        return match &state.problem {
+            Some(why) => why.clone(),
+            None => format!("{} replicas are right ({})", state.replicas, state.reason),
+        };
     }
     if seen.alarms.is_empty() {
         return "no value is beyond a level".to_owned();
@@ -156,12 +190,13 @@ mod tests {
         let values = values.iter().map(|(metric, value)| ((*metric).to_owned(), Ok((*value).to_owned().into())));
         let measured = Measurement { values: values.collect(), ..Measurement::default() };
         let now = "2026-11-22T10:00:00Z".parse().unwrap();
-        let input = ForecastInput { measured: &measured, replicas: Ok(2), now };
+        let input = ForecastInput { measured: &measured, replicas: Ok(2), target: None, now };
         forecast((&watches, &decides), spec, input)
     }
 
     fn act(metric: &str, side: Side, cause: &str, pending: bool) -> Forecast {
-        Forecast::Act(ProposedRung { metric: metric.into(), side, rung: 0, cause: cause.into(), pending })
+        let replicas = None;
+        Forecast::Act(ProposedRung { metric: metric.into(), side, rung: 0, cause: cause.into(), pending, replicas })
     }
 
     #[test]
@@ -188,7 +223,7 @@ mod tests {
             values: [("requests".to_owned(), Ok("5".to_owned().into()))].into(),
             ..Measurement::default()
         };
-        let input = ForecastInput { measured: &measured, replicas: Ok(2), now: Timestamp::UNIX_EPOCH };
+        let input = ForecastInput { measured: &measured, replicas: Ok(2), target: None, now: Timestamp::UNIX_EPOCH };
         let shown: Vec<_> = formulas(&watches, input)
             .into_iter()
             .map(|(metric, result)| (metric, result.map_or_else(|why| why, |value| value.value)))
@@ -201,6 +236,38 @@ mod tests {
             ),
         ];
         assert_eq!(shown, expected.map(|(metric, words)| (metric.to_owned(), words.to_owned())));
+    }
+
+    /// T21: the same target means two numbers.
+    #[rstest]
+    #[case("AverageValue", 3)]
+    #[case("Value", 12)]
+    fn t21_a_number_is_explained_before_it_is_applied(#[case] kind: &str, #[case] expected: i32) {
+        let mut spec = spec(json!({}));
+        let track = json!({"type": kind, "target": "100"});
+        spec.metrics.truncate(1);
+        spec.metrics[0].low = None;
+        let action =
+            json!([{"when": {"metric": "cpu", "side": "Target"}, "ladder": [{"scale": {"track": track, "max": 50}}]}]);
+        spec.actions = serde_json::from_value(action).unwrap();
+        let free = children(&spec, &declared(&spec), None, None);
+        let watches = MonitoringRules::parse(&free.monitoring).unwrap();
+        let decides = DecisionRules::parse(&free.decision).unwrap();
+        let measured =
+            Measurement { values: [("cpu".to_owned(), Ok("300".to_owned().into()))].into(), ..Measurement::default() };
+        let reading = TargetReading { replicas: None, ready_pods: Some(4) };
+        let now = "2026-11-22T10:00:00Z".parse().unwrap();
+        let input = ForecastInput { measured: &measured, replicas: Ok(4), target: Some(Ok(&reading)), now };
+        let lines = tracking(&watches, input).unwrap();
+        assert!(
+            lines.iter().any(|line| line.starts_with(&format!("proposal: {expected} replicas by cpu"))),
+            "{lines:#?}"
+        );
+        match forecast((&watches, &decides), &spec, input) {
+            // The first interval at most doubles.
+            Forecast::Act(found) => assert_eq!(found.replicas.map(|change| (change.from, change.to)), Some((4, 8))),
+            Forecast::Nothing(why) => assert_eq!(why, "4 replicas are right (HeldByWindow)"),
+        }
     }
 
     #[test]

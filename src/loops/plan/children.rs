@@ -2,6 +2,7 @@
 
 use super::proposal::MAX_APPROVAL;
 use super::tuning::effective_policy::EffectivePolicy;
+use ganglion_api::closed_loop::metric::Side;
 use ganglion_api::closed_loop::{ClosedLoop, ClosedLoopSpec, LoopMode};
 use ganglion_api::decision::DecisionSpec;
 use ganglion_api::execution::ExecutionSpec;
@@ -23,8 +24,9 @@ pub struct Children {
 
 /// Whether the Monitoring's spec is what the loop says, except for the sample, which senders write.
 pub fn is_said(spec: &MonitoringSpec, says: &MonitoringSpec) -> bool {
-    let MonitoringSpec { metrics, interval, trace, service_account_name, target, paused, sample: _ } = spec;
+    let MonitoringSpec { metrics, tracking, interval, trace, service_account_name, target, paused, sample: _ } = spec;
     (metrics, interval, trace, paused) == (&says.metrics, &says.interval, &says.trace, &says.paused)
+        && tracking == &says.tracking
         && (service_account_name, target) == (&says.service_account_name, &says.target)
 }
 
@@ -82,6 +84,7 @@ pub fn children(
     Children {
         monitoring: MonitoringSpec {
             metrics: policy.metrics.clone(),
+            tracking: spec.actions.iter().flatten().filter(|one| one.when.side == Side::Target).cloned().collect(),
             interval: Some(spec.interval.clone()),
             trace: spec.trace,
             service_account_name: spec.service_account_name.clone(),

@@ -18,6 +18,9 @@ pub const PARSE_AGAIN: SignedDuration = SignedDuration::from_secs(5);
 /// Condition of an Execution and its loop: how the last action ended.
 pub const LAST_ACTION_SUCCEEDED: &str = "LastActionSucceeded";
 
+/// Condition of a Monitoring and its loop: whether the number of replicas follows the metrics.
+pub const TRACKING: &str = "Tracking";
+
 /// Type of the condition that is true while somebody else undoes the changes of a loop.
 pub const CHANGE_UNDONE: &str = "ChangeUndone";
 

@@ -11,6 +11,7 @@
 //! | `decision/` | which alarm is served, by which rung, and why the others are rejected |
 //! | `execution/` | the target value, and the next step, so that each decision has at most one effect |
 //! | `track/` | the number of replicas that keeps metrics at their targets, as HorizontalPodAutoscaler has it |
+//! | `schedule` | the time windows of actions, limits and bounds |
 //! | `tuning/` | how a slow loop finds what to tune in a fast loop, and which tuned policy is in effect |
 //! | `sources/` | values from what servers and the API server answer, one file for each kind of source |
 //! | `check` | forecast of the loop's decision on given values, for `ganglion check` |
@@ -49,6 +50,7 @@ pub mod figures;
 pub mod monitoring;
 pub mod proposal;
 pub mod rung;
+pub mod schedule;
 pub mod sources;
 pub mod trace;
 pub mod track;

@@ -35,8 +35,11 @@ pub fn open(
         return None;
     }
     let (side, metric) = (chosen.side, &chosen.metric);
-    let words =
-        format!("{} of {}/{}, against {side} {metric}", rung::describe(&chosen.action), target.kind, target.name);
+    let action = match chosen.replicas {
+        Some(change) => format!("scale from {} to {}", change.from, change.to),
+        None => rung::describe(&chosen.action),
+    };
+    let words = format!("{action} of {}/{}, against {side} {metric}", target.kind, target.name);
     Some(Proposal { seq: chosen.seq, digest, words })
 }
 
@@ -47,7 +50,11 @@ pub fn digest_of(chosen: &Chosen, target: &TargetRef) -> String {
     let TargetRef { api_version, kind, name } = target;
     let tuned = chosen.least_served.as_deref().unwrap_or_default();
     let (seq, side) = (chosen.seq.to_string(), chosen.side.to_string());
-    digest(&[chosen.executor.as_str(), &seq, &chosen.metric, &side, &action, tuned, api_version, kind, name], 10)
+    let change = chosen.replicas.map(|change| format!("{} to {}", change.from, change.to));
+    let mut parts =
+        vec![chosen.executor.as_str(), &seq, &chosen.metric, &side, &action, tuned, api_version, kind, name];
+    parts.extend(change.as_deref());
+    digest(&parts, 10)
 }
 
 /// Whether the decision may be carried out: a proposal needs an approval of its digest.

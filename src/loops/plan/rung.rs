@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use ganglion_api::closed_loop::action::{ActionTemplate, PatchField, Resize, Rung, Scale, Tune};
 use ganglion_api::closed_loop::metric::Side;
+use ganglion_api::closed_loop::track::TrackType;
 use ganglion_api::decision::Direction;
 use ganglion_api::scalars::Number;
 use ganglion_api::workload_action::OnReplicaOwner;
@@ -20,6 +21,7 @@ pub fn direction(rung: &Rung) -> Direction {
     if let Some(scale) = &rung.scale {
         return match scale.by {
             Some(by) => sign(f64::from(by)),
+            // Only the current number shows whether a number that is set raises or lowers.
             None => ratio(scale.factor.as_ref()),
         };
     }
@@ -50,6 +52,9 @@ pub fn may_raise(rung: &Rung) -> bool {
 
 /// Whether the rung sets a number: only the current one shows whether that raises or lowers capacity.
 pub fn sets_number(rung: &Rung) -> bool {
+    if let Some(scale) = &rung.scale {
+        return scale.to.is_some() || scale.is_tracking();
+    }
     let to = rung.patch.as_ref().filter(|patch| patch.by.is_none() && patch.factor.is_none());
     to.and_then(|patch| json_number(patch.to.as_deref()?)).is_some()
 }
@@ -78,7 +83,8 @@ pub fn direction_of_change(rung: &Rung, change: Option<(&str, &str)>) -> Directi
     }
 }
 
-fn sign(by: f64) -> Direction {
+/// Direction of a change by this much.
+pub fn sign(by: f64) -> Direction {
     if by > 0.0 {
         Direction::Raise
     } else if by < 0.0 {
@@ -216,6 +222,20 @@ pub fn describe(rung: &Rung) -> String {
 }
 
 fn scale_words(scale: &Scale) -> String {
+    if let Some(to) = scale.to {
+        return format!("scale to {to}");
+    }
+    if let Some(track) = &scale.track {
+        let target = match track.type_ {
+            TrackType::Utilization => format!("{} % utilization", track.target.as_str()),
+            TrackType::AverageValue => format!("{} for each replica", track.target.as_str()),
+            TrackType::Value => format!("the value {}", track.target.as_str()),
+        };
+        return format!("scale to keep {target}{}", within(scale.min, scale.max));
+    }
+    if scale.schedule.is_some() {
+        return format!("scale by schedule{}", within(scale.min, scale.max));
+    }
     let by = match (scale.by, &scale.factor) {
         (Some(by), _) => format!("by {by}"),
         (None, Some(factor)) => format!("times {}", factor.as_str()),

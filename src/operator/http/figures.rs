@@ -290,5 +290,6 @@ fn word(side: Side) -> &'static str {
         Side::High => "high",
         Side::Equal => "equal",
         Side::Missing => "missing",
+        Side::Target => "target",
     }
 }

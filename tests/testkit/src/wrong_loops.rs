@@ -25,6 +25,7 @@ pub fn wrong_loops() -> Vec<WrongLoop> {
         unknown_metrics(),
         impossible_alarms(),
         misplaced_rungs(),
+        wrong_tracking(),
         vec![unnamed_source(), needless_metric(), largest()],
     ];
     parts.into_iter().flatten().collect()
@@ -107,12 +108,96 @@ fn misplaced_rungs() -> Vec<WrongLoop> {
     ]
 }
 
+fn wrong_tracking() -> Vec<WrongLoop> {
+    let one_rung =
+        "an action on side Target has exactly one rung, scale with track or schedule, and only such an action has one";
+    let track = json!({"type": "AverageValue", "target": "10"});
+    let tracks = |max: i32| json!({"scale": {"track": track, "max": max}});
+    let rules = |name, path: &str, message: &str, scale: Value| {
+        wrong(name, path, message, one_more("actions", on("cpu", "Target", json!([{"scale": scale}]))))
+    };
+    let at = "actions[2].ladder[0].scale";
+    let more = |with: Value| crate::action::with(json!({"track": track, "max": 9}), with);
+    let paces = {
+        let mut parts = one_more("actions", on("cpu", "Target", json!([tracks(9)])));
+        let actions = parts["actions"].as_array_mut().expect("actions");
+        actions.push(on("memory", "Target", json!([tracks(8)])));
+        parts
+    };
+    vec![
+        wrong(
+            "untracked",
+            "actions[2].ladder",
+            format!("ladder[0]: {one_rung}"),
+            one_more("actions", on("cpu", "Target", json!([scale(1)]))),
+        ),
+        wrong(
+            "tracked-low",
+            "actions[2].ladder",
+            format!("ladder[1]: {one_rung}"),
+            with(
+                one_more("actions", on("disk", "Low", json!([scale(1), tracks(9)]))),
+                one_more("metrics", json!({"name": "disk", "source": {"push": {}}, "low": {"raise": "1"}})),
+            ),
+        ),
+        wrong("paces", "actions", "actions[2]: all actions on side Target need the same min and max", paces),
+        rules("boundless", at, "track and schedule need max, at least 1", json!({"track": track})),
+        rules("crossed", at, "min must not be above max", more(json!({"min": 10}))),
+        rules(
+            "doubled",
+            at,
+            "set exactly one of by, factor, to, track (or schedule without track)",
+            more(json!({"by": 1})),
+        ),
+        rules(
+            "target-zero",
+            &format!("{at}.track"),
+            "target must be above 0",
+            json!({"track": {"type": "Value", "target": "0"}, "max": 9}),
+        ),
+        rules(
+            "below-zero",
+            &format!("{at}.track"),
+            "target must be above 0",
+            json!({"track": {"type": "Value", "target": "-5"}, "max": 9}),
+        ),
+        rules(
+            "percent",
+            &format!("{at}.track"),
+            "target of a Utilization is a whole number of percent, such as 60",
+            json!({"track": {"type": "Utilization", "target": "0.6"}, "max": 9}),
+        ),
+        rules(
+            "tolerance",
+            &format!("{at}.track.tolerance"),
+            "up must be 0 or more",
+            json!({"track": {"type": "Value", "target": "5", "tolerance": {"up": "-0.1"}}, "max": 9}),
+        ),
+        rules("window", &format!("{at}.down"), "window must be at most 1h", more(json!({"down": {"window": "61m"}}))),
+        rules(
+            "policy",
+            &format!("{at}.up.policies[0]"),
+            "set exactly one of pods, percent",
+            more(json!({"up": {"policies": [{"pods": 1, "percent": 1, "per": "15s"}]}})),
+        ),
+        wrong(
+            "pace",
+            at,
+            "up, down and cooldown go with track",
+            with(
+                one_more("actions", on("disk", "Low", json!([{"scale": {"by": 1, "max": 5, "up": {"window": "5s"}}}]))),
+                one_more("metrics", json!({"name": "disk", "source": {"push": {}}, "low": {"raise": "1"}})),
+            ),
+        ),
+    ]
+}
+
 fn needless_metric() -> WrongLoop {
     wrong(
         "needless",
         "metrics",
-        "metrics[2]: metric \"lag\" raises no alarm and no formula uses it: set at least one of low, high, equal, or \
-         missing with then: Alarm",
+        "metrics[2]: metric \"lag\" raises no alarm, and no formula or action on side Target uses it: set at least one of \
+         low, high, equal, or missing with then: Alarm",
         one_more("metrics", json!({"name": "lag", "source": {"push": {}}})),
     )
 }

@@ -30,15 +30,17 @@ use ganglion_core::facts::Key;
 use ganglion_core::world::Fact;
 use ganglion_loops_plan::decision::{Executor, settlement};
 use ganglion_loops_plan::figures;
+use ganglion_loops_plan::monitoring::tracking::{OwnScaling, TargetNews};
 use ganglion_loops_plan::monitoring::{Measurement, MonitoringRules, ObserveContext, ObserveTrigger, SourceResult};
-use ganglion_loops_plan::monitoring::{source_rule, tag};
+use ganglion_loops_plan::monitoring::{Observation, source_rule, tag};
+use ganglion_loops_plan::track::TrackMemory;
 use ganglion_loops_plan::world::{Family, LoopsWorld};
 use ganglion_runtime::context::Context;
 use ganglion_runtime::error::Error;
 use ganglion_runtime::frame::{Memories, Next, Reconciler};
 use ganglion_runtime::status::{StatusMethod, StatusWriter};
 pub use sources::{PollRequest, SourcePolls, Sources};
-use sources::{PolledValues, SourceNews};
+use sources::{PolledValues, SourceAnswers, SourceNews};
 use stored_sources::SourcePermissions;
 pub use stored_sources::{SourceAccess, replicas_of};
 
@@ -80,9 +82,11 @@ pub struct MonitoringMemory {
     interval_started: Option<Timestamp>,
     /// Last values of the sources `nodeConfig`.
     node_values: PolledValues,
-    /// Last handled results of the polled sources. None: none of them has answered.
-    polled: Option<Arc<PolledValues>>,
-    /// What the loop's account may read.
+    /// Last handled answers of the polled sources. None: none of them has answered.
+    polled: Option<Arc<SourceAnswers>>,
+    /// Memory of the actions on side Target. None: that of the status counts.
+    track: Option<TrackMemory>,
+    /// Rights of the loop's account to read.
     permissions: SourcePermissions,
 }
 
@@ -110,8 +114,8 @@ pub struct ObservedMonitoring {
     /// Pushed sample that was not handled before, and when it arrived.
     sample: Option<(Sample, Timestamp)>,
     sources: SourceNews,
-    /// Results of the polled sources that were handled before.
-    previous: Option<Arc<PolledValues>>,
+    /// Answers of the polled sources that were handled before.
+    previous: Option<Arc<SourceAnswers>>,
     /// Metrics whose polled source has not answered yet.
     unanswered: Vec<String>,
     /// The polled sources have new answers. Without such sources: an interval has passed.
@@ -127,7 +131,8 @@ pub enum MonitoringPlan {
     /// Nothing can be decided before the sources have answered for the first time.
     AwaitSources,
     /// The next status. `evaluated`: the levels were evaluated. `write`: the status is worth a write.
-    Evaluated { status: Arc<MonitoringStatus>, evaluated: bool, write: bool },
+    /// `track`: memory of the actions on side Target, if the number of replicas was determined.
+    Evaluated { status: Arc<MonitoringStatus>, evaluated: bool, write: bool, track: Option<TrackMemory> },
 }
 
 impl Reconciler for MonitoringController {
@@ -177,7 +182,7 @@ impl Reconciler for MonitoringController {
         if matches!(sources, SourceNews::Pending) {
             memory.polled = None;
         }
-        let unanswered = sources.unanswered(&object.spec, memory.polled.as_deref());
+        let unanswered = sources.unanswered(&object.spec, memory.polled.as_ref().map(|answers| &answers.values));
         let node_values = stored_sources::node_values(&self.ctx, &memory.permissions, &object);
         let rolled_back = memory.status.is_ahead_of(&object);
         let before = if rolled_back { Arc::clone(memory.status.last()) } else { memory.status.current(&object) };
@@ -219,12 +224,19 @@ impl Reconciler for MonitoringController {
         if triggers.is_empty() && time {
             triggers.push(ObserveTrigger::Time);
         }
-        let context = observed.monitored.context(&self.ctx.term, memory, &observed.unanswered);
-        let (status, write) = rules.observe_all(before, &triggers, context);
-        MonitoringPlan::Evaluated {
-            status: status.map_or_else(|| Arc::clone(before), Arc::new),
-            evaluated: !triggers.is_empty(),
-            write: write || observed.rolled_back,
+        let mut context = observed.monitored.context(&self.ctx.term, memory, &observed.unanswered);
+        let track = memory.track.clone().unwrap_or_else(|| observed.monitored.stored_track());
+        context.target = observed.target_news(&track);
+        let evaluated = !triggers.is_empty();
+        match rules.observe_all(before, &triggers, context) {
+            Some(Observation { status, write, memory, .. }) => {
+                let write = write || observed.rolled_back;
+                MonitoringPlan::Evaluated { status: Arc::new(status), evaluated, write, track: memory }
+            }
+            None => {
+                let (status, write) = (Arc::clone(before), observed.rolled_back);
+                MonitoringPlan::Evaluated { status, evaluated, write, track: None }
+            }
         }
     }
 
@@ -252,9 +264,12 @@ impl Reconciler for MonitoringController {
                 memory.status.set(object, Some(Arc::clone(before)));
                 Ok(Next::At(later(Some(*now), rules.interval)))
             }
-            MonitoringPlan::Evaluated { status, evaluated, write } => {
+            MonitoringPlan::Evaluated { status, evaluated, write, track } => {
                 self.record(object, status, *write, memory).await.map(|()| {
                     self.remember(observed, *evaluated, memory);
+                    if track.is_some() {
+                        memory.track.clone_from(track);
+                    }
                     next_evaluation(observed, memory)
                 })
             }
@@ -336,7 +351,15 @@ impl MonitoredLoop {
         let written = stored_status(&self.object);
         let (last, watched_since) = (latest_tag(&self.family), memory.watched_since.unwrap_or(self.now));
         let replicas = self.replicas.as_ref().copied().map_err(String::as_str);
-        ObserveContext { last, written, unanswered, watched_since, replicas, awaited, term, now: self.now }
+        let (target, now) = (None, self.now);
+        ObserveContext { last, written, unanswered, watched_since, replicas, target, awaited, term, now }
+    }
+
+    /// Returns the memory of the actions on side Target that is stored in the status. A form that cannot be read is
+    /// one of a later version, or somebody else has written it: windows start again.
+    fn stored_track(&self) -> TrackMemory {
+        let text = self.before.tracking.as_ref().and_then(|state| state.memory.as_deref());
+        text.and_then(|text| TrackMemory::parse(text, self.now).ok()).unwrap_or_default()
     }
 
     /// Whether the time has come at which the levels must be evaluated even if nothing new arrives.
@@ -360,12 +383,31 @@ impl MonitoredLoop {
 }
 
 impl ObservedMonitoring {
+    /// Returns the state of the target, if it was read since the last reconcile.
+    fn target_news<'a>(&'a self, memory: &'a TrackMemory) -> Option<TargetNews<'a>> {
+        let SourceNews::Polled(Some(answers)) = &self.sources else { return None };
+        let reading = answers.target.as_ref()?;
+        let before = self.previous.as_ref().and_then(|previous| previous.target.as_ref());
+        if before.is_some_and(|before| Arc::ptr_eq(before, reading)) {
+            return None;
+        }
+        let execution = self.monitored.family.execution.as_ref().and_then(|execution| execution.status.as_ref());
+        Some(TargetNews {
+            reading: (**reading).as_ref().map_err(String::as_str),
+            results: &answers.values,
+            memory,
+            own_change: execution.and_then(OwnScaling::last_of),
+        })
+    }
+
     /// Returns the new values, in the order in which they count: the current values of sources, then the pushed sample.
     fn measurements(&self) -> Vec<Measurement> {
         let mut measurements = Vec::new();
         if self.interval_ended || self.node_values_changed {
             let polled = match &self.sources {
-                SourceNews::Polled(Some(answer)) => news(answer, self.previous.as_deref()),
+                SourceNews::Polled(Some(answer)) => {
+                    news(&answer.values, self.previous.as_ref().map(|previous| &previous.values))
+                }
                 SourceNews::Polled(None) | SourceNews::NoSources | SourceNews::Pending => PolledValues::new(),
             };
             measurements.extend(merge(polled, self.node_values.clone(), self.loop_values.clone()));

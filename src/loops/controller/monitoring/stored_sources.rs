@@ -2,8 +2,8 @@
 //! the target's number of replicas, which formulas read. A change of a NodeConfig enqueues the loops that read it; the
 //! replicas are read when something else has a new value.
 //!
-//! The loop's account must be allowed to list NodeConfigs of another namespace there, and to get the target whose replicas
-//! a formula reads. The answer of the API server is cached for some minutes.
+//! The loop's account must be allowed to list NodeConfigs of another namespace there, and to get the target whose
+//! replicas a formula reads. The answer of the API server is cached for some minutes.
 
 use std::collections::BTreeMap;
 
@@ -35,11 +35,11 @@ use ganglion_runtime::permissions::{OfTenant, Permission, PermissionCache, RECHE
 const NOT_CHECKED: &str = "it is not known yet whether the loop may read it";
 
 /// Cached permissions of accounts to read objects that the operator has in its caches.
-pub type SourceAccess = PermissionCache<SourceReader>;
+pub type SourceAccess = PermissionCache<RightHolder>;
 
 /// Account, and what it reads.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct SourceReader {
+pub struct RightHolder {
     account: AccountId,
     right: ReadRight,
 }
@@ -60,7 +60,7 @@ impl ReadRight {
     }
 }
 
-impl OfTenant for SourceReader {
+impl OfTenant for RightHolder {
     fn tenant(&self) -> &str {
         self.account.tenant()
     }
@@ -68,7 +68,7 @@ impl OfTenant for SourceReader {
 
 /// Checks whether the account has this right.
 async fn permission(ctx: &Context, access: &SourceAccess, account: &Account, right: ReadRight) -> Permission {
-    let reader = SourceReader { account: account.id(), right: right.clone() };
+    let reader = RightHolder { account: account.id(), right: right.clone() };
     let checked = access.check(ctx.clock, reader, may_read(account, right)).await;
     checked.unwrap_or_else(|error| Permission {
         refusal: Some(format!("{NOT_CHECKED}: {error}")),
@@ -106,7 +106,7 @@ fn node_sources(spec: &MonitoringSpec) -> impl Iterator<Item = (&String, &NodeCo
     metrics.filter_map(|metric| Some((&metric.name, metric.source.node_config.as_ref()?)))
 }
 
-/// What the account of one loop may read.
+/// Rights of the account of one loop to read.
 #[derive(Default)]
 pub struct SourcePermissions {
     /// NodeConfigs of other namespaces, by namespace.

@@ -23,6 +23,7 @@ use ganglion_api::closed_loop::reasons::LoopReason;
 use ganglion_api::closed_loop::{LoopMode, Trace};
 use ganglion_api::decision::{
     ACTS_LIMIT, Act, COUNTERS_LIMIT, Chosen, Counter, DecisionStatus, Entry, LadderState, Outcome, REJECTED_LIMIT,
+    ReplicaChange,
 };
 use ganglion_api::monitoring::AlarmState;
 use ganglion_core::conditions::{self, Health, Stamp};
@@ -113,9 +114,10 @@ impl DecisionRules {
         let ranked = ranked.find(|one| (&one.alarm.metric, one.alarm.side) == (&chosen.metric, chosen.side));
         let Some(alarm) = ranked.as_ref().map(|one| one.alarm) else { return };
         let rung = ranked.and_then(|ranked| self.evaluate(&without, ranked, false, context, input).ok());
+        let has_number = chosen.replicas.is_none_or(|change| is_still_wanted(change, input));
         let raises_rank = chosen.action.tune.as_ref().is_some_and(|tune| tune.raise_rank.is_some());
         let raises_another = raises_rank && chosen.least_served.as_deref() != least_served(&chosen.metric, input);
-        if rung.and_then(|rung| i32::try_from(rung).ok()) != Some(chosen.rung) || raises_another {
+        if rung.and_then(|rung| i32::try_from(rung).ok()) != Some(chosen.rung) || raises_another || !has_number {
             *status = without;
             return;
         }
@@ -248,8 +250,11 @@ impl DecisionRules {
         }
         let no_lowering = self.no_lowering(status, alarm, &action, input);
         // Somebody has to approve a proposal first, and it may be withdrawn.
+        let replicas = wanted_change(alarm, input);
         if self.mode != LoopMode::Approve {
-            let (direction, dimension) = (rung::direction(&action), rung::dimension(&action));
+            let by = replicas.map(|change| f64::from(change.to) - f64::from(change.from));
+            let (direction, dimension) =
+                (by.map_or_else(|| rung::direction(&action), rung::sign), rung::dimension(&action));
             status.acts.push(Act { seq: status.seq, at: at.clone(), dry_run, direction, dimension });
             self.forget_acts(status, input.now);
         }
@@ -287,6 +292,7 @@ impl DecisionRules {
             mode: self.mode,
             unknown: alarm.unknown,
             no_lowering,
+            replicas,
             least_served: least_served(&alarm.metric, input).map(str::to_owned),
             digest: None,
             outcome,
@@ -308,6 +314,21 @@ impl DecisionRules {
 fn least_served<'a>(metric: &str, input: DecisionInput<'a>) -> Option<&'a str> {
     let last_served = input.monitoring.last_served.iter().find(|last| last.metric == metric)?;
     last_served.least_served.as_deref()
+}
+
+/// Returns the change of the number of replicas that an alarm on side Target asks for.
+fn wanted_change(alarm: &AlarmState, input: DecisionInput) -> Option<ReplicaChange> {
+    let state = input.monitoring.tracking.as_ref().filter(|_| alarm.side == Side::Target)?;
+    Some(ReplicaChange { from: state.replicas, to: state.wants })
+}
+
+/// Whether a change that waits is still right: from the same number, in the same direction, and not further than the
+/// number that is wanted now.
+fn is_still_wanted(change: ReplicaChange, input: DecisionInput) -> bool {
+    let Some(state) = &input.monitoring.tracking else { return false };
+    let ReplicaChange { from, to } = change;
+    let is_on_the_way = if to > from { state.wants >= to } else { state.wants <= to };
+    state.replicas == from && is_on_the_way
 }
 
 fn reject(status: &mut DecisionStatus, alarm: &AlarmState, rejection: AlarmRejection) {

@@ -9,12 +9,14 @@ use super::ladder::LadderStep;
 use super::limits::AlarmRejection;
 use super::order::{OrderContext, RankedAlarm, order};
 use super::rules::{AlarmAction, DecisionInput, DecisionRules};
-use super::schedule;
 use super::settlement::{CHANGES_TO, last_carried_out};
 use crate::common::{opening_text, time_text};
 use crate::rung;
+use crate::schedule;
+use crate::track::TrackReason;
 use ganglion_api::closed_loop::LoopMode;
-use ganglion_api::closed_loop::action::Rung;
+use ganglion_api::closed_loop::action::{Alarm, Rung};
+use ganglion_api::closed_loop::metric::Side;
 use ganglion_api::closed_loop::policy::Lowering;
 use ganglion_api::closed_loop::reasons::LoopReason;
 use ganglion_api::decision::{Act, Chosen, DecisionStatus, Direction, Entry, LadderState, Outcome, Rejected};
@@ -107,7 +109,7 @@ impl DecisionRules {
             return Err(AlarmRejection::limited(LoopReason::OutsideWindow, message, Some(phase.end)));
         }
         let rung = next_rung(action, status, alarm, context.value(&alarm.metric), input.now)?;
-        let direction = action.rungs.get(rung).map(rung::direction).unwrap_or_default();
+        let direction = direction(action.rungs.get(rung), alarm, input);
         if alarm.unknown && direction == Direction::Lower {
             let message = "its value is unknown, and its action lowers capacity";
             return Err(AlarmRejection::new(LoopReason::UnknownValue, message));
@@ -116,7 +118,10 @@ impl DecisionRules {
             let message = "its value is missing, and an action was taken for that: the next one needs a value";
             return Err(AlarmRejection::new(LoopReason::UnknownValue, message));
         }
-        if let Some(metric) = self.unknown_beside(alarm, input).filter(|_| direction == Direction::Lower) {
+        let is_above_max = alarm.side == Side::Target && is_above_max(input);
+        if let Some(metric) =
+            self.unknown_beside(alarm, input).filter(|_| direction == Direction::Lower && !is_above_max)
+        {
             let message = format!("{}: capacity is not lowered (policy.lowering)", beside_message(metric));
             return Err(AlarmRejection::new(LoopReason::UnknownValue, message));
         }
@@ -125,6 +130,19 @@ impl DecisionRules {
             None => check_measured(alarm, input).map(|()| rung),
         }
     }
+}
+
+/// Direction of the change that the rung makes for this alarm.
+fn direction(rung: Option<&Rung>, alarm: &AlarmState, input: DecisionInput) -> Direction {
+    match input.monitoring.tracking.as_ref().filter(|_| alarm.side == Side::Target) {
+        Some(state) => rung::sign(f64::from(state.wants) - f64::from(state.replicas)),
+        None => rung.map(rung::direction).unwrap_or_default(),
+    }
+}
+
+/// Whether the target has more replicas than the bounds allow: lowering them needs no metric.
+fn is_above_max(input: DecisionInput) -> bool {
+    input.monitoring.tracking.as_ref().is_some_and(|state| state.reason == TrackReason::AboveMax.as_str())
 }
 
 fn beside_message(metric: &str) -> String {
@@ -140,7 +158,8 @@ impl DecisionRules {
         action: &Rung,
         input: DecisionInput,
     ) -> Option<String> {
-        if !rung::sets_number(action) {
+        // The direction of an action that tracks is known.
+        if !rung::sets_number(action) || alarm.side == Side::Target {
             return None;
         }
         let beside = self.unknown_beside(alarm, input).map(beside_message);
@@ -153,7 +172,10 @@ impl DecisionRules {
         if self.lowering == Lowering::Always {
             return None;
         }
-        let mut others = self.actions.iter().filter(|action| action.when.metric != alarm.metric);
+        // An action that tracks has its own rule for all tracked metrics.
+        let is_other =
+            |when: &Alarm| when.metric != alarm.metric && !(alarm.side == Side::Target && when.side == alarm.side);
+        let mut others = self.actions.iter().filter(|action| is_other(&action.when));
         let raises = |action: &AlarmAction| action.rungs.iter().any(rung::may_raise);
         let found = others.find(|action| raises(action) && is_unknown(&action.when.metric, input))?;
         Some(&found.when.metric)
@@ -311,6 +333,18 @@ fn in_flight(open: &Chosen) -> AlarmRejection {
 /// leads to one action, however often it is evaluated.
 fn check_measured(alarm: &AlarmState, input: DecisionInput) -> Result<(), AlarmRejection> {
     let Some(last) = input.executor.and_then(|executor| last_carried_out(executor.status)) else { return Ok(()) };
+    // The number of an action that tracks is absolute: it is right for an older sample, too, if the replicas were read
+    // after the last change.
+    let tracked = input.monitoring.tracking.as_ref().filter(|_| alarm.side == Side::Target);
+    if let Some(state) = tracked {
+        return match state.at > last.at {
+            true => Ok(()),
+            false => {
+                let message = format!("the replicas were read before decision {} took effect", last.seq);
+                Err(AlarmRejection::new(LoopReason::InFlight, message))
+            }
+        };
+    }
     if measured_at(alarm, input).is_none_or(|at| *at <= last.at) {
         let message = format!("it was measured before decision {} took effect", last.seq);
         return Err(AlarmRejection::new(LoopReason::InFlight, message));

@@ -68,6 +68,8 @@ impl Ladder<'_> {
             (Some(before), Some(value), Side::High) => value < before,
             // The alarm is still raised; otherwise the ladder would not be evaluated.
             (Some(_), Some(_), Side::Equal | Side::Missing) => false,
+            // There is one rung.
+            (Some(_), Some(_), Side::Target) => true,
             (None, _, _) | (_, None, _) => true,
         }
     }

@@ -5,8 +5,8 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::schedule::{self, Calendar};
 use crate::common::{FieldError, duration, elapsed, later, micro_time, time_text};
+use crate::schedule::{self, Calendar};
 use ganglion_api::closed_loop::policy::{self, Calm, Oscillation, Policy};
 use ganglion_api::closed_loop::reasons::LoopReason;
 use ganglion_api::decision::{Act, Direction, LimitState, Rejected};

@@ -6,7 +6,6 @@
 //! | `order` | the order of alarms |
 //! | `ladder` | the next rung of a ladder |
 //! | `limits` | whether a dwell, a budget or oscillation blocks an action; why an alarm is not served |
-//! | `schedule` | the time windows of actions and limits |
 //! | `evaluate` | the rung for an alarm, or why the alarm is rejected and until when |
 //! | `settlement` | the outcome of the last decision |
 //! | `decide` | the next status |
@@ -17,7 +16,6 @@ pub mod ladder;
 pub mod limits;
 pub mod order;
 pub mod rules;
-pub mod schedule;
 pub mod settlement;
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use crate::common::{decimal, decimal_text, number_text};
 use crate::rung;
 use ganglion_api::closed_loop::action::{Bounds, PatchField, Resize, Scale};
 use ganglion_api::closed_loop::metric::ResourceName;
-use ganglion_api::decision::Chosen;
+use ganglion_api::decision::{Chosen, ReplicaChange};
 use ganglion_api::execution::Quantities;
 use ganglion_api::scalars::Number;
 use ganglion_core::quantity;
@@ -70,23 +70,49 @@ pub fn no_lowering(chosen: &Chosen) -> Option<&str> {
     chosen.no_lowering.as_deref().or(chosen.unknown.then_some(UNKNOWN))
 }
 
-/// Computes the number of replicas.
-pub fn replicas(scale: &Scale, now: i32, unknown: bool) -> Result<i32, NoPlan> {
+/// Computes the number of replicas. `no_lowering`: why it is not lowered, if so.
+pub fn replicas(scale: &Scale, now: i32, no_lowering: Option<&str>) -> Result<i32, NoPlan> {
     let have = f64::from(now);
-    let room = NumberBounds {
-        min: scale.min.map(f64::from),
-        max: scale.max.map(f64::from),
-        no_lowering: unknown.then_some(UNKNOWN),
-    };
+    if let Some(to) = scale.to {
+        return match no_lowering.filter(|_| to < now) {
+            Some(why) => Err(NoPlan::Limited(not_lowered(why, &now.to_string()))),
+            None if to == now => Err(NoPlan::Limited(format!("it is at {to} already"))),
+            None => Ok(to),
+        };
+    }
+    let room = NumberBounds { min: scale.min.map(f64::from), max: scale.max.map(f64::from), no_lowering };
     let want = match (scale.by, &scale.factor) {
         (Some(by), _) => have + f64::from(by),
         (None, Some(factor)) => round_away(have, multiplied(have, read("factor", factor)?, room)?),
-        (None, None) => return Err(NoPlan::invalid("neither by nor factor is set".into())),
+        (None, None) => return Err(NoPlan::invalid("none of by, factor, to, track is set".into())),
     };
     let goal = room.bound(have, want).max(0.0);
     // The goal is between two values of i32.
     let goal = goal.clamp(0.0, f64::from(i32::MAX)) as i32;
     if goal == now { Err(NoPlan::Limited(room.limit_message(have, want))) } else { Ok(goal) }
+}
+
+/// Returns the number of replicas of a decision that tracks. It was computed for a target with a certain number of
+/// replicas; with another one, the decision is overtaken.
+pub fn tracked(scale: &Scale, now: i32, change: Option<ReplicaChange>) -> Result<i32, NoPlan> {
+    let Some(ReplicaChange { from, to }) = change else {
+        return Err(NoPlan::invalid("the decision has no number of replicas".into()));
+    };
+    if !within_bounds(scale, to) {
+        return Err(NoPlan::invalid(format!(
+            "the decision has {to} replicas, which the bounds of the rung do not allow"
+        )));
+    }
+    if now == from { Ok(to) } else { Err(NoPlan::Overtaken(format!("it is at {now}, and no longer at {from}"))) }
+}
+
+/// Whether a decision of this rung may lead to this number at some time.
+pub fn within_bounds(scale: &Scale, replicas: i32) -> bool {
+    let entries = || scale.schedule.iter().flatten();
+    let lowest =
+        entries().filter_map(|entry| entry.to.or(entry.min).or(entry.max)).chain([scale.min.unwrap_or(1)]).min();
+    let highest = entries().filter_map(|entry| entry.to.or(entry.max).or(entry.min)).chain(scale.max).max();
+    lowest.is_some_and(|lowest| lowest <= replicas) && highest.is_some_and(|highest| replicas <= highest)
 }
 
 /// Multiplies the value. A factor that raises leads from 0 to min: otherwise it could never leave 0.

@@ -116,7 +116,12 @@ fn progress(context: &ExecutionContext, claim: &Claim, seen: &TargetState) -> Cl
     match (RungAction::from(&claim.action), seen) {
         (RungAction::Scale(scale), TargetState::Scale(thing, now)) => {
             let Some(goal) = claim.goal.replicas else { return ClaimProgress::tampered() };
-            let computed = goal::replicas(scale, *now, false).ok();
+            let decided = || context.chosen.filter(|chosen| chosen.seq == claim.seq).and_then(|chosen| chosen.replicas);
+            let computed = if scale.is_tracking() {
+                decided().map(|change| change.to).filter(|to| goal::within_bounds(scale, *to))
+            } else {
+                goal::replicas(scale, *now, None).ok()
+            };
             let effect = ExecutionEffect::Scale { target: thing.clone(), replicas: goal };
             let effect = (computed == Some(goal)).then_some(effect);
             by_generation(context, claim, thing, *now == goal, &now.to_string(), effect)

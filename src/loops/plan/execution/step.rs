@@ -103,6 +103,9 @@ fn begin(context: &ExecutionContext, chosen: &Chosen, seen: &TargetState) -> Exe
     match plan(context, chosen, seen) {
         Ok(plan) => claim(context, chosen, plan),
         Err(NoPlan::ReadTarget) => ExecutionStep::ReadTarget,
+        Err(NoPlan::Overtaken(message)) => {
+            ended(context, chosen.seq, ExecutionState::Overtaken, LoopReason::Overtaken, &message)
+        }
         Err(NoPlan::Limited(message)) => {
             ended(context, chosen.seq, ExecutionState::Limited, LoopReason::Limited, &message)
         }
@@ -159,7 +162,11 @@ pub fn plan(context: &ExecutionContext, chosen: &Chosen, seen: &TargetState) -> 
     };
     match (RungAction::from(&chosen.action), seen) {
         (RungAction::Scale(scale), TargetState::Scale(thing, now)) => {
-            let replicas = goal::replicas(scale, *now, chosen.unknown)?;
+            let replicas = if scale.is_tracking() {
+                goal::tracked(scale, *now, chosen.replicas)?
+            } else {
+                goal::replicas(scale, *now, goal::no_lowering(chosen))?
+            };
             let goal = Goal { replicas: Some(replicas), ..Goal::default() };
             soon(goal, Some(now.to_string()), replicas.to_string(), Some(thing))
         }

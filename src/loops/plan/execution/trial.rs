@@ -9,7 +9,7 @@ use ganglion_api::closed_loop::action::Rung;
 use ganglion_api::closed_loop::metric::Side;
 use ganglion_api::closed_loop::reasons::LoopReason;
 use ganglion_api::closed_loop::{LoopMode, TargetRef};
-use ganglion_api::decision::Chosen;
+use ganglion_api::decision::{Chosen, ReplicaChange};
 use ganglion_api::execution::{ExecutionSpec, ExecutionStatus};
 use ganglion_core::facts::Uid;
 
@@ -62,6 +62,7 @@ pub fn trial(loop_name: &str, target: &TargetRef, rung: &Rung, seen: &TargetStat
         mode: LoopMode::default(),
         unknown: false,
         no_lowering: None,
+        replicas: tracked_number(rung, seen),
         least_served: None,
         digest: None,
         outcome: None,
@@ -70,12 +71,19 @@ pub fn trial(loop_name: &str, target: &TargetRef, rung: &Rung, seen: &TargetStat
         Ok(plan) => Trial::Possible { before: plan.before, after: plan.after },
         Err(NoPlan::Limited(message)) => Trial::Limited(message),
         // The rung is possible, but not now.
-        Err(NoPlan::Failed(LoopReason::ResizePending, message)) => Trial::Limited(message),
+        Err(NoPlan::Failed(LoopReason::ResizePending, message) | NoPlan::Overtaken(message)) => Trial::Limited(message),
         Err(NoPlan::Failed(reason, message)) => Trial::Impossible(reason, message),
         Err(NoPlan::ReadTarget) => {
             Trial::Impossible(LoopReason::SpecInvalid, "the rung does not fit its target".to_owned())
         }
     }
+}
+
+/// A number of replicas that a rung that tracks may set: the current one, within its bounds.
+fn tracked_number(rung: &Rung, seen: &TargetState) -> Option<ReplicaChange> {
+    let scale = rung.scale.as_ref().filter(|scale| scale.is_tracking())?;
+    let TargetState::Scale(_, from) = *seen else { return None };
+    Some(ReplicaChange { from, to: from.min(scale.max.unwrap_or(from)).max(scale.min.unwrap_or(1)) })
 }
 
 /// Uses the template in place of a pod if the workload has no pods yet.

@@ -311,6 +311,8 @@ pub enum NoPlan {
     Limited(String),
     /// The target or the rung is not suitable.
     Failed(LoopReason, String),
+    /// Somebody else has changed the target since the decision.
+    Overtaken(String),
     /// The target has to be read in another way.
     ReadTarget,
 }

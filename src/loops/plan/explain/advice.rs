@@ -125,6 +125,10 @@ fn words(reason: LoopReason) -> Option<&'static str> {
         R::Running | R::Passed | R::Paused | R::DryRun | R::Proposed | R::AwaitsApproval => return None,
         R::Served | R::Done | R::Idle | R::Watching | R::AllKnown => return None,
         R::Scaled | R::Resized | R::Patched | R::ActionSucceeded | R::Tuned | R::Sent => return None,
+        R::Tracking | R::AtMin | R::Inactive => return None,
+        R::AtMax => "Raise the max of the action to allow more replicas.",
+        R::StoppedAtZero => "Scale the target to 1 or more; the loop continues from there.",
+        R::TargetUnknown => "Check the target, and the rights of the loop's account to get it and to list its pods.",
         R::Starting | R::NoExecutor | R::NotParsed => "Wait a moment. If nothing changes, check the operator:",
         R::SpecInvalid | R::NotSupported | R::Circle | R::TooDeep => "Change the named field:",
         R::InvalidObject => {

@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 
-use crate::common::{CHANGE_UNDONE, LAST_ACTION_SUCCEEDED};
+use crate::common::{CHANGE_UNDONE, LAST_ACTION_SUCCEEDED, TRACKING};
 use crate::decision::{Executor, settlement};
 pub use crate::proposal::Proposal;
 use crate::tuning::effective_policy::declared_rank;
@@ -140,6 +140,7 @@ fn level(metrics: &[Metric], name: &str, side: Side) -> Option<String> {
         Side::High => metric.high.as_ref().map(|level| format!("over {}", level.raise.as_str())),
         Side::Equal => metric.equal.as_ref().map(|equal| format!("is {}", equal.to.as_str())),
         Side::Missing => Some("missing".to_owned()),
+        Side::Target => Some("not the number of its target".to_owned()),
     }
 }
 
@@ -161,6 +162,9 @@ fn last_sample(subject: &ExplainedLoop) -> String {
     }
     for unknown in &watched.unknown {
         line("unknown", &format!("{}, since {}: {}", unknown.metric, clock(unknown.since.0), unknown.message));
+    }
+    for (name, words) in tracking(watched) {
+        line(&name, &words);
     }
     line("alarms", &alarms(subject, &watched.alarms));
     for pending in &watched.pending {
@@ -186,6 +190,16 @@ fn last_sample(subject: &ExplainedLoop) -> String {
         line("last action", &format!("number {seq}: {words} ({state})"));
     }
     text
+}
+
+/// Explains the number of replicas that the actions on side Target ask for: one line for each stage.
+fn tracking(watched: &MonitoringStatus) -> Vec<(String, String)> {
+    let Some(state) = &watched.tracking else { return Vec::new() };
+    let problem = state.problem.iter().map(|why| ("replicas".to_owned(), format!("unknown: {why}")));
+    let read = ("replicas".to_owned(), format!("{} at {}", state.replicas, clock(state.at.0)));
+    let stages = state.lines.iter().filter_map(|line| line.split_once(": "));
+    let stages = stages.map(|(stage, words)| (stage.to_owned(), words.to_owned()));
+    std::iter::once(read).filter(|_| !state.lines.is_empty()).chain(stages).chain(problem).collect()
 }
 
 fn alarms(subject: &ExplainedLoop, alarms: &[AlarmState]) -> String {
@@ -256,6 +270,7 @@ fn now(subject: &ExplainedLoop) -> String {
         ("TimescaleOverlap", true),
         (CHANGE_UNDONE, true),
         (DATA_AVAILABLE, false),
+        (TRACKING, false),
         (LAST_ACTION_SUCCEEDED, false),
     ];
     for (kind, bad) in troubles {

@@ -156,7 +156,7 @@ impl Levels {
         let beyond = match side {
             Side::Low => bound.raise - value,
             Side::High => value - bound.raise,
-            Side::Equal | Side::Missing => return None,
+            Side::Equal | Side::Missing | Side::Target => return None,
         };
         let size = bound.raise.abs();
         Some(if size < SMALL { beyond } else { beyond / size }).filter(|excess| excess.is_finite())
@@ -170,7 +170,7 @@ fn bound(name: &str, side: Side, level: &Level) -> Result<LevelBound, FieldError
     let crossed = match side {
         Side::Low => clear < raise,
         Side::High => clear > raise,
-        Side::Equal | Side::Missing => false,
+        Side::Equal | Side::Missing | Side::Target => false,
     };
     if crossed {
         return Err(FieldError::new(format!("{field}.clear"), "clear lies beyond raise: the alarm would never clear"));
@@ -218,7 +218,7 @@ impl LevelBound {
             Side::High => least,
             Side::Equal if most - self.raise > self.raise - least => most,
             Side::Equal => least,
-            Side::Missing => value,
+            Side::Missing | Side::Target => value,
         }
     }
 
@@ -227,7 +227,7 @@ impl LevelBound {
             Side::Low => value < self.raise,
             Side::High => value > self.raise,
             Side::Equal => (value - self.raise).abs() <= self.clear,
-            Side::Missing => false,
+            Side::Missing | Side::Target => false,
         }
     }
 
@@ -236,7 +236,7 @@ impl LevelBound {
             Side::Low => value >= self.clear,
             Side::High => value <= self.clear,
             Side::Equal => !self.beyond(value),
-            Side::Missing => true,
+            Side::Missing | Side::Target => true,
         }
     }
 }

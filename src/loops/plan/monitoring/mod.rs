@@ -9,6 +9,8 @@
 //! | `formula` | metrics that are computed from other metrics |
 //! | `stored_values` | values in the status, and the state of a metric |
 //! | `computed` | evaluates the formulas on them |
+//! | `tracking/` | the parsed actions on side Target, and the state of the target |
+//! | `tracked_number` | one pass: metrics and target as `track` reads them, its result in the status |
 //! | `source_rule` | the table of sources: which are polled, age of a value, and when it is new |
 //! | `observe` | the next status, and whether it is worth a write |
 
@@ -20,10 +22,12 @@ pub mod rules;
 pub mod source_rule;
 mod stored_values;
 pub mod tag;
+mod tracked_number;
+pub mod tracking;
 mod value;
 
 #[cfg(test)]
 mod tests;
 
 pub use rules::{Measurement, MonitoringRules, Observation, ObserveContext, ObserveTrigger};
-pub use value::{NOT_YET, SourceResult, SourceValue, ValueRange};
+pub use value::{NOT_YET, PodSamples, SourceResult, SourceValue, ValueRange};

@@ -13,8 +13,9 @@ use super::rules::{
 };
 use super::stored_values::{mark_unknown, metric_state, reading, shortened};
 use super::tag::{self, SampleRefusal};
+use super::tracked_number::{memory_rest, tracking_health};
 use super::value::NOT_YET;
-use crate::common::{HEARTBEAT, elapsed, micro_time, number_text};
+use crate::common::{HEARTBEAT, TRACKING, elapsed, micro_time, number_text};
 use ganglion_api::closed_loop::Trace;
 use ganglion_api::closed_loop::metric::Side;
 use ganglion_api::closed_loop::reasons::LoopReason;
@@ -27,20 +28,24 @@ use ganglion_core::status::{StatusChange, StatusPolicy, StatusTiming};
 const REASON_INTERVAL: SignedDuration = SignedDuration::from_secs(15);
 
 impl MonitoringRules {
-    /// Applies all triggers in order. Returns the resulting status, if there are any, and whether it is worth a write.
+    /// Applies all triggers in order. Returns the result of them all; None if there are none.
     pub fn observe_all(
         &self,
         before: &MonitoringStatus,
         triggers: &[ObserveTrigger],
-        context: ObserveContext,
-    ) -> (Option<MonitoringStatus>, bool) {
-        let (mut status, mut write) = (None, false);
+        mut context: ObserveContext,
+    ) -> Option<Observation> {
+        let mut all: Option<Observation> = None;
         for trigger in triggers {
-            let observation = self.observe(status.as_ref().unwrap_or(before), *trigger, context);
-            write |= observation.write;
-            status = Some(observation.status);
+            let next = self.observe(all.as_ref().map_or(before, |all| &all.status), *trigger, context);
+            // One state of the target leads to one pass.
+            context.target = None;
+            all = Some(match all {
+                None => next,
+                Some(all) => Observation { write: all.write || next.write, memory: all.memory, ..next },
+            });
         }
-        (status, write)
+        all
     }
 
     /// Computes the next status.
@@ -64,11 +69,14 @@ impl MonitoringRules {
             self.explain_refusal(&mut status, refusal);
         }
         self.evaluate_formulas(&mut status, context);
+        let memory = self.track(&mut status, context);
         self.evaluate_alarms(&mut status, context);
         status.message = Some(message(&status.alarms));
         let data = data(&status, &self.assumptions(&status, context.now));
         let ready = Health::Good(LoopReason::Watching, "watches its metrics".to_owned());
-        status.conditions = conditions_of(before, &ready, Some(&data), context.now);
+        let tracking = tracking_health(&status);
+        status.conditions =
+            conditions_of(before, &ready, &[(DATA_AVAILABLE, Some(data)), (TRACKING, tracking)], context.now);
         let fresh = sample_tag.is_some() || needs_decision(before, &status);
         status.tag = match sample_tag {
             Some(tag) => Some(tag),
@@ -87,7 +95,7 @@ impl MonitoringRules {
         } else {
             restore_reasons(before, &mut status);
         }
-        Observation { status, write, fresh }
+        Observation { status, write, fresh, memory }
     }
 
     /// Returns the tag of the measurement, or why it is refused; None if only time has passed.
@@ -213,6 +221,8 @@ impl MonitoringRules {
                 }
             }
         }
+        let target = self.target_alarm(&raised, status, context);
+        status.alarms.extend(target);
     }
 }
 
@@ -279,11 +289,11 @@ fn paused(before: &MonitoringStatus, context: ObserveContext) -> Observation {
         alarms: Vec::new(),
         pending: Vec::new(),
         valid_until: None,
-        conditions: conditions_of(before, &health, None, context.now),
+        conditions: conditions_of(before, &health, &[], context.now),
         ..before.clone()
     };
     let write = &status != before;
-    Observation { status, write, fresh: false }
+    Observation { status, write, fresh: false, memory: None }
 }
 
 impl MonitoringRules {
@@ -348,6 +358,7 @@ impl MonitoringRules {
         if reasons(before) != reasons(after) {
             rests.push(REASON_INTERVAL);
         }
+        rests.extend(memory_rest(after, context.written, self.interval));
         rests.into_iter().min().map(|rest| rest.min(HEARTBEAT))
     }
 }
@@ -355,14 +366,15 @@ impl MonitoringRules {
 /// Whether a decision is needed even without a sample: the alarms changed, or one relies on an assumed or missing
 /// value.
 fn needs_decision(before: &MonitoringStatus, after: &MonitoringStatus) -> bool {
-    alarm_states(before) != alarm_states(after) || after.alarms.iter().any(|alarm| alarm.unknown && !alarm.held)
+    (alarm_states(before), wanted(before)) != (alarm_states(after), wanted(after))
+        || after.alarms.iter().any(|alarm| alarm.unknown && !alarm.held)
 }
 
 /// Returns the part of a status that is written as soon as it changes: alarms and missing values.
 fn edges(status: &MonitoringStatus) -> impl PartialEq + '_ {
     let pending: Vec<(&str, Side)> = status.pending.iter().map(|alarm| (alarm.metric.as_str(), alarm.side)).collect();
     let unknown: Vec<&str> = status.unknown.iter().map(|unknown| unknown.metric.as_str()).collect();
-    (alarm_states(status), pending, unknown, status.message.as_deref())
+    (alarm_states(status), wanted(status), pending, unknown, status.message.as_deref())
 }
 
 /// Returns the reason of each missing value.
@@ -387,6 +399,12 @@ fn has_reason(unknown: &UnknownMetric) -> bool {
 fn alarm_states(status: &MonitoringStatus) -> Vec<(&str, Side, bool, bool)> {
     let alarms = status.alarms.iter();
     alarms.map(|alarm| (alarm.metric.as_str(), alarm.side, alarm.unknown, alarm.held)).collect()
+}
+
+/// Returns the change that an alarm on side Target asks for.
+fn wanted(status: &MonitoringStatus) -> Option<(i32, i32)> {
+    let is_raised = status.alarms.iter().any(|alarm| alarm.side == Side::Target);
+    status.tracking.as_ref().filter(|_| is_raised).map(|state| (state.replicas, state.wants))
 }
 
 fn least_served(status: &MonitoringStatus) -> Vec<(&str, Option<&str>, &[String])> {
@@ -419,7 +437,7 @@ enum Assumption {
 /// Assumption for each metric, in the order of the spec.
 type Assumptions<'a> = Vec<(&'a str, Assumption)>;
 
-/// Whether the metrics have values: status, reason and message of a condition.
+/// State of a condition, such as whether the metrics have values: status, reason and message.
 type DataState = (&'static str, LoopReason, String);
 
 /// Returns whether the metrics have values. A missing value is no problem if the spec assumes one: as soon as the
@@ -456,13 +474,14 @@ fn data(status: &MonitoringStatus, assumptions: &Assumptions) -> DataState {
 fn conditions_of(
     before: &MonitoringStatus,
     ready: &Health<LoopReason>,
-    data: Option<&DataState>,
+    states: &[(&str, Option<DataState>)],
     now: Timestamp,
 ) -> Vec<Condition> {
     let (old, stamp) = (&before.conditions, Stamp { generation: 0, now });
     let mut all = conditions::summary(old, ready, stamp);
-    if let Some((status, reason, message)) = data {
-        all.push(conditions::condition(old, DATA_AVAILABLE, status, reason.as_str(), message, stamp));
+    for (kind, state) in states {
+        let Some((status, reason, message)) = state else { continue };
+        all.push(conditions::condition(old, kind, status, reason.as_str(), message, stamp));
     }
     for condition in &mut all {
         condition.observed_generation = None;

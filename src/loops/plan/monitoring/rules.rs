@@ -9,8 +9,10 @@ use super::formula::{self, MetricFormula, REPLICAS};
 use super::level::Levels;
 use super::source_rule::SourceRule;
 use super::tag::{self, Delivery, SampleRefusal};
+use super::tracking::{TargetNews, TrackingRules};
 use super::value::{SourceResult, SourceValue};
 use crate::common::{FieldError, duration, later};
+use crate::track::TrackMemory;
 use ganglion_api::closed_loop::Trace;
 use ganglion_api::monitoring::{LastServed, MonitoringSpec, MonitoringStatus, Sample, Tag};
 use ganglion_core::quantity;
@@ -32,6 +34,8 @@ pub struct MonitoringRules {
     pub(super) keys: Vec<(String, String)>,
     /// Metrics with a formula, each after the formulas that it uses.
     pub(super) formulas: Vec<MetricFormula>,
+    /// Actions on side Target; None if there are none.
+    pub tracking: Option<TrackingRules>,
     pub(super) delivery: Delivery,
     /// Interval of polls.
     pub interval: SignedDuration,
@@ -69,6 +73,8 @@ pub struct Observation {
     pub write: bool,
     /// The status contains news to decide on.
     pub fresh: bool,
+    /// Memory of the tracking with this pass, if there was one.
+    pub memory: Option<TrackMemory>,
 }
 
 /// Stored state of the loop's children, including this Monitoring.
@@ -85,6 +91,8 @@ pub struct ObserveContext<'a> {
     pub watched_since: Timestamp,
     /// The target's number of replicas, or why it is not known.
     pub replicas: Result<i32, &'a str>,
+    /// New state of the target, for actions on side Target.
+    pub target: Option<TargetNews<'a>>,
     /// A decision is open, and this leader can confirm it only after this status is written in its term.
     pub awaited: bool,
     /// Current leader term.
@@ -105,6 +113,7 @@ impl<'a> ObserveContext<'a> {
             unanswered: &[],
             watched_since: now,
             replicas: Err("the target does not exist"),
+            target: None,
             awaited: false,
             term: "term",
             now,
@@ -135,15 +144,19 @@ impl MonitoringRules {
             }
         }
         let formulas = formula::parse(spec)?;
-        check_needed(&metrics, &formulas)?;
+        let tracking = TrackingRules::parse(spec)?;
+        check_needed(&metrics, &formulas, tracking.as_ref())?;
         set_default_ages(spec, &mut metrics, &formulas);
         let is_uniform = keys.is_empty() || keys.len() + formulas.len() == metrics.len();
         let delivery = if is_uniform { Delivery::Uniform } else { Delivery::Mixed };
-        Ok(Self { metrics, keys, formulas, delivery, interval, trace: spec.trace, paused: spec.paused })
+        Ok(Self { metrics, keys, formulas, tracking, delivery, interval, trace: spec.trace, paused: spec.paused })
     }
 
-    /// Whether a formula reads the target's number of replicas.
+    /// Whether a formula or an action on side Target reads the target's number of replicas.
     pub fn reads_replicas(&self) -> bool {
+        if self.tracking.is_some() {
+            return true;
+        }
         let is_metric = self.metrics.iter().any(|(name, _)| name == REPLICAS);
         !is_metric && self.formulas.iter().any(|one| one.formula.operands().iter().any(|name| name == REPLICAS))
     }
@@ -202,14 +215,20 @@ impl MonitoringRules {
     }
 }
 
-/// Checks that each metric raises an alarm, or that a formula uses it.
-fn check_needed(metrics: &[(String, Levels)], formulas: &[MetricFormula]) -> Result<(), FieldError> {
+/// Checks that each metric raises an alarm, or that a formula or an action on side Target uses it.
+fn check_needed(
+    metrics: &[(String, Levels)],
+    formulas: &[MetricFormula],
+    tracking: Option<&TrackingRules>,
+) -> Result<(), FieldError> {
     let is_operand = |name: &String| formulas.iter().any(|one| one.formula.operands().contains(name));
-    match metrics.iter().find(|(name, levels)| levels.sides().next().is_none() && !is_operand(name)) {
+    let is_used = |name: &String| is_operand(name) || tracking.is_some_and(|tracking| tracking.tracks(name));
+    match metrics.iter().find(|(name, levels)| levels.sides().next().is_none() && !is_used(name)) {
         None => Ok(()),
         Some((name, _)) => Err(FieldError::new(
             format!("metrics[{name}]"),
-            "it raises no alarm and no formula uses it: set at least one of low, high, equal, or missing with then: Alarm",
+            "it raises no alarm, and no formula or action on side Target uses it: set at least one of low, high, equal, or \
+             missing with then: Alarm",
         )),
     }
 }

@@ -1,6 +1,10 @@
 //! A value of a metric as its source delivered it. Other files of this folder share these types.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
+
+use crate::track::{PodMeasure, TrackedPod};
 
 /// Reason of a missing value that was never received, if no source has reported an error.
 pub const NOT_YET: &str = "no value has been received yet";
@@ -19,6 +23,15 @@ pub struct SourceValue {
     pub measured: Option<Timestamp>,
     /// Range of the value if some pods are not measured.
     pub range: Option<ValueRange>,
+    /// Samples of the target's own pods, if an action tracks the metric.
+    pub pods: Option<Arc<PodSamples>>,
+}
+
+/// Samples of the pods of a target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodSamples {
+    pub measure: PodMeasure,
+    pub pods: Vec<TrackedPod>,
 }
 
 /// Range in which a value lies, whatever the pods use that are not measured.
@@ -34,6 +47,6 @@ pub struct ValueRange {
 
 impl From<String> for SourceValue {
     fn from(value: String) -> Self {
-        Self { value, at: None, measured: None, range: None }
+        Self { value, at: None, measured: None, range: None, pods: None }
     }
 }

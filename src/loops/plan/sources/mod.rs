@@ -9,6 +9,7 @@
 //! | `node_config` | values of several NodeConfigs |
 //! | `pods` | pods that a source selects |
 //! | `reduced` | values of pods as one number |
+//! | `samples` | values of single pods, for tracking |
 
 mod node_config;
 mod object;
@@ -16,6 +17,7 @@ mod pods;
 mod prometheus;
 mod reduced;
 mod resource;
+mod samples;
 
 #[cfg(test)]
 mod tests;
@@ -25,3 +27,4 @@ pub use object::field_value;
 pub use pods::{MeasuredPod, PodList};
 pub use prometheus::queried;
 pub use resource::{PodMetrics, PodMetricsList, pod_usage};
+pub use samples::{ready_pods, usage_samples};

@@ -5,6 +5,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use crate::common::later;
+use crate::track::Nanos;
 use ganglion_api::closed_loop::metric::ResourceUse;
 use ganglion_core::amounts::{Amounts, or_default};
 use ganglion_core::items::Items;
@@ -38,6 +39,15 @@ pub(super) struct PodMeta {
     pub name: String,
     #[serde(default)]
     deletion_timestamp: Option<IgnoredAny>,
+    #[serde(default, deserialize_with = "or_default")]
+    owner_references: Vec<PodOwner>,
+}
+
+#[derive(Debug, Deserialize)]
+struct PodOwner {
+    uid: String,
+    #[serde(default)]
+    controller: Option<bool>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -54,6 +64,19 @@ struct PodStatus {
     start_time: Option<String>,
     #[serde(deserialize_with = "or_default")]
     conditions: Vec<PodReadiness>,
+    #[serde(deserialize_with = "or_default")]
+    container_statuses: Vec<AllocatedContainer>,
+    #[serde(deserialize_with = "or_default")]
+    init_container_statuses: Vec<AllocatedContainer>,
+}
+
+/// Resources that the node has allocated to a container.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct AllocatedContainer {
+    name: String,
+    #[serde(default, deserialize_with = "or_default")]
+    allocated_resources: Amounts,
 }
 
 #[derive(Debug, Deserialize)]
@@ -106,6 +129,62 @@ impl MeasuredPod {
     fn counts(&self) -> bool {
         self.metadata.deletion_timestamp.is_none()
             && !matches!(self.status.phase.as_deref(), Some("Failed" | "Succeeded"))
+    }
+
+    /// uid of the controller.
+    pub(super) fn controller(&self) -> Option<&str> {
+        let mut owners = self.metadata.owner_references.iter();
+        owners.find(|owner| owner.controller == Some(true)).map(|owner| owner.uid.as_str())
+    }
+
+    pub(super) fn phase(&self) -> Option<&str> {
+        self.status.phase.as_deref()
+    }
+
+    pub(super) fn is_deleting(&self) -> bool {
+        self.metadata.deletion_timestamp.is_some()
+    }
+
+    pub(super) fn started_at(&self) -> Option<Timestamp> {
+        self.status.start_time.as_deref()?.parse().ok()
+    }
+
+    /// Status of the condition Ready, and since when.
+    pub(super) fn readiness(&self) -> Option<(&str, Timestamp)> {
+        let ready = self.status.conditions.iter().find(|condition| condition.kind == "Ready")?;
+        let since = ready.last_transition_time.as_deref().and_then(|text| text.parse().ok());
+        Some((&ready.status, since.unwrap_or(Timestamp::MIN)))
+    }
+
+    /// Returns the sum of the requests of the selected containers. An error names the container without one, and the
+    /// pod.
+    pub(super) fn requests_of(&self, source: &ResourceUse) -> Result<Nanos, String> {
+        let (resource, name) = (source.resource.as_str(), self.name());
+        let mut sum = 0_i128;
+        for container in self.selected(source) {
+            let request = container.resources.requests.of(source.resource).ok_or_else(|| {
+                format!(
+                    "container {} of pod {name} requests no {resource}: set a request, or container, so that another one \
+                     counts",
+                    container.name
+                )
+            })?;
+            let request = Nanos::parse(request).map_err(|error| format!("{resource} of pod {name}: {error}"))?;
+            sum = sum.saturating_add(request.billionths());
+        }
+        Ok(Nanos::new(sum))
+    }
+
+    /// Returns the sum of what the node has allocated to the selected containers; None if it does not say so for each.
+    pub(super) fn allocated_to(&self, source: &ResourceUse) -> Option<Nanos> {
+        let statuses = self.status.container_statuses.iter().chain(&self.status.init_container_statuses);
+        let mut sum = 0_i128;
+        for container in self.selected(source) {
+            let status = statuses.clone().find(|status| status.name == container.name)?;
+            let allocated = status.allocated_resources.of(source.resource)?;
+            sum = sum.saturating_add(Nanos::parse(allocated).ok()?.billionths());
+        }
+        Some(Nanos::new(sum))
     }
 
     pub(super) fn is_pending(&self) -> bool {

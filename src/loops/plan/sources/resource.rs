@@ -92,11 +92,20 @@ fn pod_use(
 }
 
 impl PodMetrics {
-    fn measured_at(&self) -> Option<Timestamp> {
+    pub(super) fn name(&self) -> &str {
+        &self.metadata.name
+    }
+
+    /// Usage of one container, as text.
+    pub(super) fn usage_of(&self, container: &str, resource: ResourceName) -> Option<&str> {
+        self.containers.iter().find(|metrics| metrics.name == container)?.usage.of(resource)
+    }
+
+    pub(super) fn measured_at(&self) -> Option<Timestamp> {
         self.timestamp.as_deref()?.parse().ok()
     }
 
-    fn window(&self) -> SignedDuration {
+    pub(super) fn window(&self) -> SignedDuration {
         self.window.as_deref().and_then(|window| duration::parse(window).ok()).unwrap_or_default()
     }
 

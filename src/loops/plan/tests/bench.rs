@@ -12,7 +12,9 @@ use crate::execution::{
     self, EffectResult, ExecutionContext, ExecutionEffect, ExecutionStep, ObjectVersion, Sent, TargetState, TunedLoop,
 };
 use crate::monitoring::tag;
-use crate::monitoring::{Measurement, MonitoringRules, ObserveContext, ObserveTrigger, SourceValue};
+use crate::monitoring::tracking::{OwnScaling, TargetNews, TargetReading};
+use crate::monitoring::{Measurement, MonitoringRules, ObserveContext, ObserveTrigger, SourceResult, SourceValue};
+use crate::track::TrackMemory;
 use crate::tuning::{effective_policy, last_served};
 use ganglion_api::closed_loop::ClosedLoopSpec;
 use ganglion_api::closed_loop::metric::Metric;
@@ -102,6 +104,10 @@ pub struct Loop {
     pub replicas_path: Option<String>,
     /// Field manager that last wrote the replicas, unless it was the loop.
     pub written_by: Option<String>,
+    /// Memory of the actions on side Target.
+    pub track: TrackMemory,
+    /// State of the target that the next call reads.
+    pub reading: Option<Result<TargetReading, String>>,
 }
 
 impl Loop {
@@ -127,6 +133,8 @@ impl Loop {
             writes_left: None,
             replicas_path: None,
             written_by: None,
+            track: TrackMemory::default(),
+            reading: None,
         }
     }
 
@@ -167,6 +175,18 @@ impl Loop {
         self.hop(&children, &watch, ObserveTrigger::Measured(&measurement), now, None);
     }
 
+    /// One interval: sources return these results, and then the target is read.
+    pub fn pass(&mut self, now: Timestamp, results: &[(&str, SourceResult)]) {
+        let children = self.children(now);
+        let watch = MonitoringRules::parse(&children.monitoring).unwrap();
+        let values = results.iter().map(|(metric, result)| ((*metric).to_owned(), result.clone())).collect();
+        let measurement = Measurement { values, ..Measurement::default() };
+        self.unanswered.clear();
+        let ready_pods = Some(self.replicas.unsigned_abs());
+        self.reading = Some(Ok(TargetReading { replicas: Some(self.replicas), ready_pods }));
+        self.hop(&children, &watch, ObserveTrigger::Measured(&measurement), now, None);
+    }
+
     /// Advances the time without a sample.
     pub fn wait(&mut self, now: Timestamp) {
         let children = self.children(now);
@@ -201,12 +221,24 @@ impl Loop {
         let last = tag::latest([self.stored.1.tag.as_ref(), self.execution.tag.as_ref()]).cloned();
         let (stored, unanswered) = (self.stored.0.clone(), self.unanswered.clone());
         let executor = Executor { uid: "exe", target: &self.spec.target, status: &self.execution };
+        let reading = self.reading.take();
+        let results = match news {
+            ObserveTrigger::Measured(measurement) => measurement.values.clone(),
+            ObserveTrigger::Time => BTreeMap::new(),
+        };
+        let target = reading.as_ref().map(|reading| TargetNews {
+            reading: reading.as_ref().map_err(String::as_str),
+            results: &results,
+            memory: &self.track,
+            own_change: OwnScaling::last_of(&self.execution),
+        });
         let context = ObserveContext {
             last: last.as_ref(),
             written: &stored,
             unanswered: &unanswered,
             watched_since: self.watched_since.unwrap_or(now),
             replicas: Ok(self.replicas),
+            target,
             awaited: settlement::awaits_execution(&self.stored.1, Some(executor)),
             term: &self.term,
             now,
@@ -217,6 +249,7 @@ impl Loop {
             self.stored.0 = seen.status.clone();
         }
         self.monitoring = seen.status;
+        self.track = seen.memory.unwrap_or_else(|| self.track.clone());
         self.decide(children, now);
         self.execute(children, now, below);
     }
@@ -262,6 +295,8 @@ impl Loop {
         self.writes_left = None;
         self.unanswered = self.spec.metrics.iter().map(|metric| metric.name.clone()).collect();
         self.watched_since = Some(now);
+        let text = self.monitoring.tracking.as_ref().and_then(|state| state.memory.as_deref());
+        self.track = text.map(|text| TrackMemory::parse(text, now).unwrap()).unwrap_or_default();
     }
 
     /// Polls sources, all of which fail.

@@ -199,5 +199,5 @@ fn old_samples(#[case] age: i64, #[case] data: &str) {
 // The autoscaler with only a policy of 100 % stays at 0 for ever; a factor without min says so.
 #[case(json!({"factor": "2", "max": 9}), None)]
 fn zero_replicas(#[case] scale: Value, #[case] expected: Option<i32>) {
-    assert_eq!(replicas(&serde_json::from_value(scale).unwrap(), 0, false).ok(), expected);
+    assert_eq!(replicas(&serde_json::from_value(scale).unwrap(), 0, None).ok(), expected);
 }

@@ -9,3 +9,4 @@ pub mod properties;
 mod source_rules;
 mod timers;
 mod trace;
+mod tracking;

@@ -15,7 +15,7 @@ use super::conflict::{self, Claimant, Conflict};
 use super::preflight::Preflight;
 use crate::acted;
 use crate::children::{Children, children};
-use crate::common::{CHANGE_UNDONE, FieldError, LAST_ACTION_SUCCEEDED, time_text};
+use crate::common::{CHANGE_UNDONE, FieldError, LAST_ACTION_SUCCEEDED, TRACKING, time_text};
 use crate::decision::DecisionRules;
 use crate::execution::{UndoneField, undone_fields};
 use crate::monitoring::{MonitoringRules, NOT_YET};
@@ -233,6 +233,7 @@ pub fn status(
     let old = &case.status.conditions;
     let mut conditions = conditions::summary(old, &health(case, assessment, hops), stamp);
     conditions.extend(data(case, hops, stamp));
+    conditions.extend(tracking(case, hops, stamp));
     conditions.extend(last_action(case, hops, stamp));
     conditions.extend(proposed(case, hops, stamp));
     conditions.extend(change_undone(case, hops, stamp));
@@ -349,6 +350,12 @@ fn data(case: &AssessmentInput, hops: ChildStatuses, stamp: Stamp) -> Option<Con
         _ => message.clone(),
     };
     Some(conditions::condition(&case.status.conditions, DATA_AVAILABLE, status, reason, &message, stamp))
+}
+
+/// Returns the condition about actions on side Target: that of the Monitoring.
+fn tracking(case: &AssessmentInput, hops: ChildStatuses, stamp: Stamp) -> Option<Condition> {
+    let Condition { status, reason, message, .. } = conditions::find(&hops.monitoring?.conditions, TRACKING)?;
+    Some(conditions::condition(&case.status.conditions, TRACKING, status, reason, message, stamp))
 }
 
 /// Returns the condition about the end of the last action: that of the Execution. The summary shows what a successful

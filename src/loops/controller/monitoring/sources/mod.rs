@@ -5,6 +5,7 @@
 //! | file | content |
 //! |---|---|
 //! | `polls` | background tasks that query the sources of loops |
+//! | `target` | the target of a loop that tracks |
 //! | `objects` | objects and lists of the API server, read as the account of the loop |
 //! | others | one kind of source each |
 //!
@@ -16,6 +17,7 @@ mod objects;
 mod polls;
 mod prometheus;
 mod resource;
+mod target;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -34,7 +36,7 @@ use ganglion_runtime::account::Account;
 use ganglion_runtime::context::Context;
 use ganglion_runtime::discovery::Discovery;
 use ganglion_runtime::metrics::SourceLabels;
-pub use polls::{PollRequest, SourceNews, SourcePolls};
+pub use polls::{PollRequest, SourceAnswers, SourceNews, SourcePolls};
 
 /// Added to the timeout of a source, so that a request to a server times out first: its message names the server.
 const SLACK: Duration = Duration::from_millis(100);
@@ -65,6 +67,8 @@ struct SourceReader<'a> {
     account: Account,
     /// Target of the loop.
     target: Option<&'a TargetRef>,
+    /// Whether the samples of the target's own pods are needed, since an action tracks the metric.
+    needs_samples: bool,
     /// Timeout of a request to a server.
     within: Duration,
 }
@@ -90,7 +94,7 @@ impl Sources {
         let queries = request.metrics.iter().map(|(name, source)| {
             let permit = Arc::clone(&permit);
             async move {
-                let mut result = self.read_in_time(request, source, within).await;
+                let mut result = self.read_in_time(request, (name, source), within).await;
                 if let Ok(value) = &mut result {
                     value.at.get_or_insert(asked);
                 }
@@ -106,10 +110,12 @@ impl Sources {
     async fn read_in_time(
         &self,
         request: &PollRequest,
-        source: &Source,
+        (metric, source): (&str, &Source),
         within: Duration,
     ) -> Result<SourceValue, Unanswered> {
-        let result = tokio::time::timeout(within + SLACK, self.read(request, source, within)).await;
+        let needs_samples = request.tracking.tracks(metric);
+        let reader = SourceReader { needs_samples, ..self.reader(request, within) };
+        let result = tokio::time::timeout(within + SLACK, reader.read(source)).await;
         let result = result.unwrap_or_else(|_| Err(late("no answer", within)));
         let outcome = if result.is_ok() { "ok" } else { "unknown" };
         let labels = SourceLabels { source: SourceRule::of(source).name, outcome };
@@ -117,15 +123,14 @@ impl Sources {
         result
     }
 
-    /// Reads one source.
-    async fn read(&self, request: &PollRequest, source: &Source, within: Duration) -> Result<SourceValue, Unanswered> {
+    fn reader<'a>(&'a self, request: &'a PollRequest, within: Duration) -> SourceReader<'a> {
         let account = Account {
             writer: self.ctx.writer.clone(),
             namespace: request.key.namespace.clone(),
             name: request.account.clone().unwrap_or_else(|| DEFAULT_ACCOUNT.to_owned()),
             manager: marks::MONITORING_STATUS_MANAGER,
         };
-        SourceReader { sources: self, account, target: request.target.as_ref(), within }.read(source).await
+        SourceReader { sources: self, account, target: request.target.as_ref(), needs_samples: false, within }
     }
 }
 

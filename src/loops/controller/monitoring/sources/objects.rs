@@ -62,7 +62,7 @@ impl SourceReader<'_> {
 }
 
 /// Returns the selector of the target's pods.
-fn pod_selector(target: &TargetRef, object: &[u8]) -> Result<Selector, String> {
+pub fn pod_selector(target: &TargetRef, object: &[u8]) -> Result<Selector, String> {
     let text = document::at(object, "spec.selector").ok().filter(|text| text.len() <= MAX_SELECTOR);
     let selector = text.and_then(|text| parse_selector(text.as_bytes()));
     selector.ok_or_else(|| format!("{} {} has no selector for its pods: set podLabels", target.kind, target.name))

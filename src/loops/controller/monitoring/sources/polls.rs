@@ -1,6 +1,7 @@
 //! Background tasks that query the sources of loops: one for each loop, once per interval. The results are published as
 //! they come.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,12 +12,15 @@ use tokio::time::{Instant, sleep_until};
 use super::PolledValues;
 use crate::monitoring::MonitoringController;
 use ganglion_api::closed_loop::TargetRef;
+use ganglion_api::closed_loop::action::LoopAction;
 use ganglion_api::closed_loop::metric::Source;
+use ganglion_api::closed_loop::track::TrackType;
 use ganglion_api::monitoring::{Monitoring, MonitoringSpec};
 use ganglion_core::facts::Key;
 use ganglion_core::world::Fact;
 use ganglion_loops_plan::monitoring::SourceResult;
 use ganglion_loops_plan::monitoring::source_rule::SourceRule;
+use ganglion_loops_plan::monitoring::tracking::TargetReading;
 use ganglion_runtime::background::BackgroundWork;
 
 /// Time within which results are used together, so that the rank decides between their alarms, and not which server is
@@ -24,7 +28,16 @@ use ganglion_runtime::background::BackgroundWork;
 const TOGETHER: Duration = Duration::from_millis(250);
 
 /// Polls of all loops.
-pub type SourcePolls = BackgroundWork<Monitoring, PollRequest, PolledValues>;
+pub type SourcePolls = BackgroundWork<Monitoring, PollRequest, SourceAnswers>;
+
+/// Answers of the sources of a loop.
+#[derive(Clone, Debug, Default)]
+pub struct SourceAnswers {
+    /// Latest results.
+    pub values: PolledValues,
+    /// State of the target, read when all sources had answered; None before that, and if no action tracks.
+    pub target: Option<Arc<Result<TargetReading, String>>>,
+}
 
 /// Query of a poll: sources, account, interval.
 pub struct PollRequest {
@@ -32,7 +45,39 @@ pub struct PollRequest {
     pub(super) metrics: Vec<(String, Source)>,
     pub(super) account: Option<String>,
     pub(super) target: Option<TargetRef>,
+    pub(super) tracking: TrackedParts,
     interval: SignedDuration,
+}
+
+/// Parts of the target that actions on side Target need.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TrackedParts {
+    /// Metrics with an action on side Target.
+    metrics: BTreeSet<String>,
+    /// Whether the number of ready pods is needed.
+    pub(super) counts_ready_pods: bool,
+}
+
+impl TrackedParts {
+    fn of(spec: &MonitoringSpec) -> Self {
+        let tracking = spec.tracking.iter().filter(|_| !spec.paused);
+        let of_value = |action: &LoopAction| {
+            let mut scales = action.ladder.iter().filter_map(|rung| rung.scale.as_ref()?.track.as_ref());
+            scales.any(|track| track.type_ == TrackType::Value)
+        };
+        Self {
+            metrics: tracking.clone().map(|action| action.when.metric.clone()).collect(),
+            counts_ready_pods: tracking.clone().any(of_value),
+        }
+    }
+
+    pub(super) fn tracks(&self, metric: &str) -> bool {
+        self.metrics.contains(metric)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.metrics.is_empty()
+    }
 }
 
 /// State of a loop's sources.
@@ -42,7 +87,7 @@ pub enum SourceNews {
     /// No answer since the loop or its sources changed; earlier values must not lead to decisions.
     Pending,
     /// Some source has answered. Contains the results that were not handled yet, if there are any.
-    Polled(Option<Arc<PolledValues>>),
+    Polled(Option<Arc<SourceAnswers>>),
 }
 
 impl SourceNews {
@@ -50,7 +95,7 @@ impl SourceNews {
     /// handled before.
     pub fn unanswered(&self, spec: &MonitoringSpec, handled: Option<&PolledValues>) -> Vec<String> {
         let latest = match self {
-            Self::Polled(Some(latest)) => Some(&**latest),
+            Self::Polled(Some(latest)) => Some(&latest.values),
             Self::Polled(None) | Self::Pending | Self::NoSources => handled,
         };
         let has_answered = |metric: &String| latest.is_some_and(|latest| latest.contains_key(metric));
@@ -72,6 +117,7 @@ impl PollRequest {
             metrics: polled_sources(spec).map(|(name, source)| (name.clone(), source.clone())).collect(),
             account: spec.service_account_name.clone(),
             target: spec.target.clone(),
+            tracking: TrackedParts::of(spec),
             interval,
         }
     }
@@ -86,6 +132,7 @@ impl PollRequest {
         self.interval == interval
             && self.account == spec.service_account_name
             && self.target == spec.target
+            && self.tracking == TrackedParts::of(spec)
             && self.metrics.iter().map(|(name, source)| (name, source)).eq(polled_sources(spec))
     }
 }
@@ -94,7 +141,7 @@ impl MonitoringController {
     /// Returns the news of this Monitoring's sources. The first call starts the polls.
     pub fn source_news(self: &Arc<Self>, object: &Monitoring, interval: SignedDuration) -> SourceNews {
         let (key, spec) = (object.id().key, &object.spec);
-        if polled_sources(spec).next().is_none() {
+        if polled_sources(spec).next().is_none() && (spec.tracking.is_empty() || spec.paused) {
             self.polls.cancel(&key);
             return SourceNews::NoSources;
         }
@@ -108,18 +155,23 @@ impl MonitoringController {
         }
     }
 
-    /// Queries the sources once per interval.
+    /// Queries the sources once per interval, and then the target if an action tracks: its number of replicas is
+    /// determined from values of the same interval.
     fn start_polls(self: &Arc<Self>, request: PollRequest) {
         let (controller, request) = (Arc::clone(self), Arc::new(request));
         self.polls.start(&self.ctx, request.key.clone(), Arc::clone(&request), |answers| async move {
             let sources = &controller.sources;
             let interval = Duration::try_from(request.interval).unwrap_or(sources.outbound.request_timeout);
-            let mut latest = PolledValues::new();
+            let mut latest = SourceAnswers::default();
             loop {
                 let next = Instant::now() + interval;
                 let results = sources.results(&request).await;
                 let results = results.map(|(metric, result)| (metric, result.map_err(|unanswered| unanswered.words)));
-                publish_as_they_come(results, &mut latest, |values| answers.publish(values)).await;
+                publish_as_they_come(results, &mut latest, |latest| answers.publish(latest)).await;
+                if let Some(reading) = sources.target(&request).await {
+                    latest.target = Some(Arc::new(reading));
+                    answers.publish(latest.clone());
+                }
                 sleep_until(next).await;
             }
         });
@@ -130,8 +182,8 @@ impl MonitoringController {
 /// others. Results that come within [`TOGETHER`] are published together.
 async fn publish_as_they_come(
     mut results: impl Stream<Item = (String, SourceResult)> + Unpin,
-    latest: &mut PolledValues,
-    publish: impl Fn(PolledValues),
+    latest: &mut SourceAnswers,
+    publish: impl Fn(SourceAnswers),
 ) {
     let mut publish_at = None;
     loop {
@@ -139,7 +191,7 @@ async fn publish_as_they_come(
             biased;
             result = results.next() => match result {
                 Some((metric, result)) => {
-                    latest.insert(metric, result);
+                    latest.values.insert(metric, result);
                     publish_at.get_or_insert_with(|| Instant::now() + TOGETHER);
                 }
                 None => break,
@@ -176,11 +228,11 @@ mod tests {
             })
             .collect();
         let (begun, published) = (Instant::now(), RefCell::new(Vec::new()));
-        let publish = |latest: PolledValues| {
-            let metrics: Vec<String> = latest.into_keys().collect();
+        let publish = |latest: SourceAnswers| {
+            let metrics: Vec<String> = latest.values.into_keys().collect();
             published.borrow_mut().push((begun.elapsed().as_millis(), metrics.join(" ")));
         };
-        publish_as_they_come(results, &mut PolledValues::new(), publish).await;
+        publish_as_they_come(results, &mut SourceAnswers::default(), publish).await;
         published.into_inner()
     }
 

@@ -1,5 +1,7 @@
 //! The source `resource`: reads the usage of pods from metrics.k8s.io.
 
+use std::sync::Arc;
+
 use super::{PolledSource, SourceReader};
 use ganglion_api::closed_loop::metric::ResourceUse;
 use ganglion_loops_plan::monitoring::SourceValue;
@@ -8,9 +10,19 @@ use ganglion_outbound::client::Unanswered;
 
 impl PolledSource for ResourceUse {
     async fn read(&self, reader: &SourceReader<'_>) -> Result<SourceValue, Unanswered> {
-        let labels = reader.pod_labels(self.pod_labels.as_ref()).await?;
+        let own = if reader.needs_samples { Some(reader.target_pods().await?) } else { None };
+        let labels = match &own {
+            Some(own) => own.labels.clone(),
+            None => reader.pod_labels(self.pod_labels.as_ref()).await?,
+        };
         let used: PodMetricsList = reader.list("API metrics.k8s.io", "metrics.k8s.io/v1beta1", &labels).await?;
         let pods: PodList = reader.list("list of pods", "v1", &labels).await?;
-        Ok(sources::pod_usage(self, &used, &pods, reader.sources.ctx.now())?)
+        let now = reader.sources.ctx.now();
+        let mut value = sources::pod_usage(self, &used, &pods, now)?;
+        if let Some(own) = own {
+            let samples = sources::usage_samples(self, &used, &pods, |controller| own.own(controller), now)?;
+            value.pods = Some(Arc::new(samples));
+        }
+        Ok(value)
     }
 }

@@ -37,13 +37,13 @@ fn scale(value: Value) -> Scale {
 #[case(json!({"factor": "3", "min": 0, "max": 9}), 0, None)]
 #[case(json!({"factor": "0.5", "min": 2, "max": 9}), 0, None)] // lowering never raises
 fn gives_absolute_replicas(#[case] rung: Value, #[case] now: i32, #[case] expected: Option<i32>) {
-    assert_eq!(replicas(&scale(rung), now, false).ok(), expected);
+    assert_eq!(replicas(&scale(rung), now, None).ok(), expected);
 }
 
 #[test]
 fn an_unknown_value_only_raises() {
-    assert!(matches!(replicas(&scale(json!({"by": -1, "min": 0})), 3, true), Err(NoPlan::Limited(_))));
-    assert_eq!(replicas(&scale(json!({"by": 1, "max": 9})), 3, true), Ok(4));
+    assert!(matches!(replicas(&scale(json!({"by": -1, "min": 0})), 3, Some("why")), Err(NoPlan::Limited(_))));
+    assert_eq!(replicas(&scale(json!({"by": 1, "max": 9})), 3, Some("why")), Ok(4));
 }
 
 #[rstest]
@@ -116,8 +116,8 @@ proptest! {
         min in prop::option::of(0..100_000_i32), max in prop::option::of(0..100_000_i32),
         now in prop::num::i32::ANY, unknown: bool,
     ) {
-        let rung = Scale { by, factor: by.is_none().then(|| factor.as_str().into()), min, max };
-        if let Ok(goal) = replicas(&rung, now, unknown) {
+        let rung = Scale { by, factor: by.is_none().then(|| factor.as_str().into()), min, max, ..Scale::default() };
+        if let Ok(goal) = replicas(&rung, now, unknown.then_some("why")) {
             prop_assert!(goal >= 0);
             prop_assert_ne!(goal, now);
             if goal > now && now >= 0 {

@@ -282,7 +282,10 @@ fn an_operand_needs_no_level_and_any_other_metric_does() {
     let changes = [("requests", json!({"source": {"push": {}}}))];
     assert!(MonitoringRules::parse(&monitoring("requests / replicas", &changes)).is_ok());
     let error = MonitoringRules::parse(&monitoring("a / replicas", &changes)).unwrap_err().to_string();
-    assert!(error.starts_with("metrics[requests]: it raises no alarm and no formula uses it"), "{error}");
+    assert!(
+        error.starts_with("metrics[requests]: it raises no alarm, and no formula or action on side Target uses it"),
+        "{error}"
+    );
 }
 
 #[rstest]
