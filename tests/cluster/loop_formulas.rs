@@ -86,7 +86,7 @@ fn an_account_that_may_not_get_the_target_does_not_see_its_replicas() {
         push(testbed, "web", json!({"requests": "100"})).await?;
         let message = says(testbed, "web", "DataAvailable", ("False", "SomeUnknown")).await?;
         let words = format!(
-            "its operand replicas is unknown: service account {ACCOUNT} of namespace {ns} may not get deployments in \
+            "service account {ACCOUNT} of namespace {ns} may not get deployments in \
              namespace {ns}: grant it the role view there",
             ns = testbed.ns
         );
@@ -114,7 +114,7 @@ fn a_formula_that_cannot_work_is_refused_with_the_names() {
         ensure!(message.contains("these formulas use each other: share → other → share"), "{message}");
         let unused = put(testbed, "unused", shared("replicas * 2")).await;
         let refused = format!("{:#}", unused.err().context("it is accepted")?);
-        let words = "metrics[0]: metric \"requests\" raises no alarm and no formula uses it";
+        let words = "metrics[0]: metric \"requests\" raises no alarm, and no formula or action on side Target uses it";
         ensure!(refused.contains(words), "{refused}");
         Ok(())
     });

@@ -38,6 +38,7 @@ mod loop_preflight;
 mod loop_rungs;
 mod loop_sources;
 mod loop_tampering;
+mod loop_tracking;
 mod loop_webhooks;
 mod loops;
 mod monitoring;

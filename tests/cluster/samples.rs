@@ -140,6 +140,7 @@ fn samples_of_loops_act() {
             "React to queue",
             "WorkloadAction workload-actions-1-",
         ),
+        ("rush", json!({"orders": "120"}), "React to orders", "5"),
         ("weighted", json!({"latency": "0.9", "cost": "1"}), "React to latency", "request 150m"),
     ];
     let cases = cases.map(|(name, values, said, after)| (format!("sample-{name}"), (name, values, said, after)));

@@ -179,7 +179,7 @@ tables! {
     objects {
         actions: WorkloadAction = "WorkloadAction", factor 6;
         loops: ClosedLoop = "ClosedLoop", factor 9;
-        monitorings: Monitoring = "Monitoring", factor 4;
+        monitorings: Monitoring = "Monitoring", factor 6;
         decisions: Decision = "Decision", factor 12;
         executions: Execution = "Execution", factor 7;
         node_configs: NodeConfig = "NodeConfig", factor 2;
