@@ -109,6 +109,18 @@ fn a_number_is_not_lowered_while_a_value_is_unknown(
     assert_eq!(found.ok(), expected);
 }
 
+/// Case R3: max also bounds a limit, which stays where it is.
+#[test]
+fn a_limit_at_max_stays_while_the_request_grows() {
+    let resize: Resize = serde_json::from_value(
+        json!({"container": "app", "resource": "memory", "factor": "1.25", "max": "8Gi", "what": "Both"}),
+    )
+    .unwrap();
+    let now = Quantities { request: Some("1Gi".into()), limit: Some("8Gi".into()) };
+    let expected = Quantities { request: Some("1280Mi".into()), limit: Some("8Gi".into()) };
+    assert_eq!(quantities(&resize, &now, false), Ok(expected));
+}
+
 proptest! {
     #[test]
     fn replicas_stay_within_what_the_rung_allows(
