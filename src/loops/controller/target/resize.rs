@@ -16,14 +16,15 @@ use ganglion_api::closed_loop::metric::ResourceName;
 use ganglion_api::closed_loop::reasons::LoopReason;
 use ganglion_api::execution::Quantities;
 use ganglion_api::scalars::Number;
-use ganglion_core::amounts::Amounts;
-use ganglion_core::facts::{FieldPath, Uid};
+use ganglion_core::amounts::{Amounts, or_default};
+use ganglion_core::facts::{FieldPath, Key, NodeFact, Requests, Uid};
 use ganglion_core::items::Items;
 use ganglion_core::json_patch::JsonPatch;
 use ganglion_core::kind_path::KindPath;
 use ganglion_loops_plan::execution::ownership::template_paths;
 use ganglion_loops_plan::execution::{
-    ObjectVersion, PendingResize, PodResize, PodResources, ResizeTarget, TargetState,
+    ContainerAmounts, ObjectVersion, PendingResize, PodComposition, PodNode, PodResize, PodResources, ResizeTarget,
+    TargetState,
 };
 use ganglion_runtime::account::ObjectPath;
 use ganglion_runtime::error::Error;
@@ -113,9 +114,15 @@ fn resized_by(managers: Vec<ManagedFieldsEntry>, container: &str, amounts: &[&st
 }
 
 #[derive(Default, Deserialize)]
-#[serde(default)]
+#[serde(default, rename_all = "camelCase")]
 struct ResizableSpec {
     containers: Vec<ResizableContainer>,
+    #[serde(deserialize_with = "or_default")]
+    init_containers: Vec<ResizableContainer>,
+    resources: Option<ContainerAmounts>,
+    #[serde(deserialize_with = "or_default")]
+    overhead: Amounts,
+    node_name: String,
 }
 
 #[derive(Default, Deserialize)]
@@ -128,17 +135,14 @@ struct ResizableStatus {
 
 /// Container, or the status of one.
 #[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct ResizableContainer {
     name: String,
     #[serde(default)]
-    resources: Option<ContainerResources>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct ContainerResources {
-    requests: Amounts,
-    limits: Amounts,
+    resources: Option<ContainerAmounts>,
+    /// Restart policy; `Always` makes an init container a sidecar.
+    #[serde(default)]
+    restart_policy: String,
 }
 
 #[derive(Deserialize)]
@@ -184,7 +188,10 @@ pub async fn read(targets: &Targets, actor: &Actor, rung: &Rung, resize: &Resize
     let (running, others): (Vec<ResizablePod>, Vec<ResizablePod>) = owned.partition(is_running);
     let is_starting = |pod: &&ResizablePod| pod.status.phase == "Pending" && pod.metadata.deletion_timestamp.is_none();
     let starting = others.iter().filter(is_starting).map(|pod| pod.metadata.name.clone()).min();
-    let mut pods: Vec<PodResources> = running.into_iter().filter_map(|pod| pod_seen(pod, resize)).collect();
+    let mut pods: Vec<PodResources> = targets.ctx.store.read(|world| {
+        let node = |name: &str| world.get::<NodeFact>(&Key::new("", name)).map(|node| node.allocatable);
+        running.into_iter().filter_map(|pod| pod_seen(pod, resize, node)).collect()
+    });
     pods.sort_by(|one, other| one.name.cmp(&other.name));
     Ok(TargetState::Resources(Box::new(ResizeTarget { target, template, pods, starting })))
 }
@@ -208,7 +215,11 @@ fn is_running(pod: &ResizablePod) -> bool {
 }
 
 /// Returns the resources of the container, if the pod has it.
-fn pod_seen(pod: ResizablePod, resize: &Resize) -> Option<PodResources> {
+fn pod_seen(
+    pod: ResizablePod,
+    resize: &Resize,
+    allocatable: impl Fn(&str) -> Option<Requests>,
+) -> Option<PodResources> {
     let ResizablePod { metadata, spec, status } = pod;
     let index = spec.containers.iter().position(|container| container.name == resize.container)?;
     let container = status.container_statuses.iter().find(|container| container.name == resize.container);
@@ -234,7 +245,23 @@ fn pod_seen(pod: ResizablePod, resize: &Resize) -> Option<PodResources> {
             reason,
             message: message.chars().take(MAX_MESSAGE).collect(),
         }),
+        composition: composition(spec, allocatable),
     })
+}
+
+/// All resources of the pod. `allocatable`: what the node of this name can allocate.
+fn composition(spec: ResizableSpec, allocatable: impl Fn(&str) -> Option<Requests>) -> PodComposition {
+    let inits = spec.init_containers.into_iter().map(|init| {
+        let is_sidecar = init.restart_policy == "Always";
+        (init.resources.unwrap_or_default(), is_sidecar)
+    });
+    PodComposition {
+        inits: inits.collect(),
+        containers: spec.containers.into_iter().map(|container| container.resources.unwrap_or_default()).collect(),
+        whole: spec.resources.filter(ContainerAmounts::is_set),
+        overhead: spec.overhead,
+        node: allocatable(&spec.node_name).map(|allocatable| PodNode { name: spec.node_name, allocatable }),
+    }
 }
 
 /// Whether the condition says that a resize waits, or that the kubelet could not carry it out.
@@ -244,7 +271,7 @@ fn is_pending(condition: &PodCondition) -> bool {
     status == "True" && (kind == "PodResizePending" || is_error)
 }
 
-fn quantities(resources: Option<&ContainerResources>, resource: ResourceName) -> Quantities {
+fn quantities(resources: Option<&ContainerAmounts>, resource: ResourceName) -> Quantities {
     let part = |amounts: &Amounts| amounts.of(resource).map(|amount| Number(amount.to_owned()));
     Quantities {
         request: resources.and_then(|all| part(&all.requests)),
@@ -272,7 +299,12 @@ pub async fn act(
         let index = pod.index.to_string();
         let at = ["spec", "containers", &index];
         let patch = patch(&pod.thing, &at, container, resource, &pod.from, &pod.to);
-        let _: IgnoredAny = actor.account.json(path, patch).await?;
+        let done: Result<IgnoredAny, Error> = actor.account.json(path, patch).await;
+        // Neither the message for a node that is too small nor the one for another platform names the node.
+        done.map_err(|error| match (error, &pod.node) {
+            (Error::Denied(words), Some(node)) => Error::Denied(format!("{words} (the pod runs on node {node})")),
+            (error, _) => error,
+        })?;
     }
     Ok(None)
 }
@@ -347,8 +379,29 @@ mod tests {
         }))
         .unwrap();
         let resize = json!({"container": "app", "resource": "memory", "factor": "2", "max": "4Gi"});
-        let seen = pod_seen(pod, &serde_json::from_value(resize).unwrap()).unwrap();
+        let seen = pod_seen(pod, &serde_json::from_value(resize).unwrap(), |_| None).unwrap();
         assert_eq!((seen.index, seen.thing.written_by.as_deref()), (1, expected));
+    }
+
+    #[test]
+    fn all_resources_of_a_pod_and_its_node_are_read() {
+        let cpu = |cpu: &str| json!({"requests": {"cpu": cpu}});
+        let spec: ResizableSpec = serde_json::from_value(json!({
+            "nodeName": "n1", "overhead": {"cpu": "10m"}, "resources": {"limits": {"memory": "1Gi"}},
+            "containers": [{"name": "app", "resources": cpu("1")}, {"name": "other"}],
+            "initContainers": [{"name": "side", "restartPolicy": "Always", "resources": cpu("2")}, {"name": "init"}],
+        }))
+        .unwrap();
+        let known = Requests { cpu: 4000, ..Requests::default() };
+        let composition = composition(spec, |name| (name == "n1").then_some(known));
+        assert_eq!(composition.node, Some(PodNode { name: "n1".into(), allocatable: known }));
+        let requests: Vec<_> = composition.containers.iter().map(|one| one.requests.cpu.as_deref()).collect();
+        assert_eq!(requests, [Some("1"), None]);
+        let inits: Vec<_> =
+            composition.inits.iter().map(|(one, is_sidecar)| (one.requests.cpu.as_deref(), *is_sidecar)).collect();
+        assert_eq!(inits, [(Some("2"), true), (None, false)]);
+        let whole = composition.whole.map(|whole| whole.limits.memory);
+        assert_eq!((whole, composition.overhead.cpu.as_deref()), (Some(Some("1Gi".into())), Some("10m")));
     }
 
     #[test]

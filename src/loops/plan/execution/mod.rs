@@ -10,6 +10,7 @@
 //! | `types` | types that the other files share: input, target state, effects, steps |
 //! | `step` | the next step, and the claim of a decision |
 //! | `goal` | the absolute value for the target |
+//! | `composition` | the resources of a pod, and which resizes the API server or the kubelet would refuse |
 //! | `resume` | the next step of a claim |
 //! | `ownership` | who else applies the field that a rung changes, and how it is handed over |
 //! | `replicas` | what to do about a target that sets no number of replicas |
@@ -19,6 +20,7 @@
 //! | `undone` | whether somebody else undoes the changes of this loop |
 //! | `texts` | texts of messages; names of created objects |
 
+mod composition;
 mod end;
 pub mod goal;
 pub mod ownership;
@@ -34,6 +36,7 @@ mod undone;
 #[cfg(test)]
 mod tests;
 
+pub use composition::{ContainerAmounts, PodComposition, PodNode};
 pub use end::after_effect;
 pub use step::next_step;
 pub use texts::{action_name, event_id, value_text};

@@ -52,14 +52,27 @@ pub fn plan(
         let message = format!("pod {name} does not run yet: the template is not raised before");
         return Err(NoPlan::Failed(LoopReason::ResizePending, message));
     }
-    let behind = pods.iter().filter(|(_, pod)| change(resize, pod, &was, &goal).is_some());
-    let behind: Vec<_> = behind.filter(|(_, pod)| !is_pending(resize, raises, pod)).collect();
-    if behind.is_empty()
-        && let Some((_, pod)) = pods.iter().find(|(_, pod)| is_pending(resize, raises, pod))
-    {
-        return Err(NoPlan::Failed(LoopReason::ResizePending, pending_message(pod)));
+    let mut behind = Vec::new();
+    let mut refusal = None;
+    for (_, pod) in &pods {
+        let Some(PodResize { index, to, .. }) = change(resize, pod, &was, &goal) else { continue };
+        if is_pending(resize, raises, pod) {
+            continue;
+        }
+        match pod.composition.refusal(&pod.name, index, resize.resource, &to) {
+            Some(why) => refusal = refusal.or(Some(why)),
+            None => behind.push(pod),
+        }
     }
-    let claimed = behind.into_iter().take(CLAIMED_PODS).map(|(_, pod)| ClaimedPod {
+    if behind.is_empty() {
+        if let Some((_, pod)) = pods.iter().find(|(_, pod)| is_pending(resize, raises, pod)) {
+            return Err(NoPlan::Failed(LoopReason::ResizePending, pending_message(pod)));
+        }
+        if let Some(why) = refusal {
+            return Err(NoPlan::Limited(why));
+        }
+    }
+    let claimed = behind.into_iter().take(CLAIMED_PODS).map(|pod| ClaimedPod {
         name: pod.name.clone(),
         uid: pod.thing.uid.clone(),
         generation: pod.thing.generation,
@@ -98,6 +111,7 @@ fn change(resize: &Resize, pod: &PodResources, was: &Quantities, goal: &Quantiti
     let to = goal::moved_toward(resize.resource, &pod.wants, was, goal);
     (!goal::same_quantities(resize.resource, &pod.wants, &to)).then(|| PodResize {
         name: pod.name.clone(),
+        node: pod.composition.node.as_ref().map(|node| node.name.clone()),
         thing: pod.thing.clone(),
         index: pod.index,
         from: pod.wants.clone(),

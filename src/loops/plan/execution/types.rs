@@ -5,6 +5,7 @@ use std::fmt::{Display, Formatter, Result as FmtResult};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
+use super::composition::PodComposition;
 use crate::rung;
 use ganglion_api::closed_loop::LoopMode;
 use ganglion_api::closed_loop::action::{ActionTemplate, LoopAction, PatchField, Resize, Rung, Scale, Tune, Webhook};
@@ -168,6 +169,8 @@ pub struct PodResources {
     pub has: Option<Quantities>,
     /// Why the kubelet has not resized the pod.
     pub pending: Option<PendingResize>,
+    /// All resources of the pod; empty if they are not known.
+    pub composition: PodComposition,
 }
 
 impl PodResources {
@@ -207,6 +210,8 @@ impl Display for PendingResize {
 #[derive(Clone, Debug, PartialEq)]
 pub struct PodResize {
     pub name: String,
+    /// Name of the pod's node, if it is known.
+    pub node: Option<String>,
     pub thing: ObjectVersion,
     pub index: usize,
     pub from: Quantities,

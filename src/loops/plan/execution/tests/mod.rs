@@ -4,5 +4,6 @@ mod crashes;
 mod goal;
 mod ownership;
 mod resize;
+mod resize_refusals;
 mod steps;
 mod trial;

@@ -4,8 +4,8 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 use crate::execution::{
-    EffectResult, ExecutionContext, ExecutionEffect, ExecutionStep, ObjectVersion, PendingResize, PodResources,
-    ResizeTarget, Sent, TargetState, after_effect, next_step,
+    EffectResult, ExecutionContext, ExecutionEffect, ExecutionStep, ObjectVersion, PendingResize, PodComposition,
+    PodResources, ResizeTarget, Sent, TargetState, after_effect, next_step,
 };
 use crate::tests::bench::at;
 use ganglion_api::closed_loop::action::LoopAction;
@@ -14,15 +14,15 @@ use ganglion_api::decision::Chosen;
 use ganglion_api::execution::{ExecutionSpec, ExecutionState, ExecutionStatus, Quantities};
 
 /// An API server with a workload's pods, and the Execution that resizes them.
-struct Stage {
+pub struct Stage {
     spec: ExecutionSpec,
     actions: Vec<LoopAction>,
     status: ExecutionStatus,
-    chosen: Chosen,
+    pub chosen: Chosen,
     seen: ResizeTarget,
 }
 
-fn memory(request: &str) -> Quantities {
+pub fn memory(request: &str) -> Quantities {
     Quantities { request: Some(request.into()), limit: None }
 }
 
@@ -34,21 +34,22 @@ fn pod(name: &str, has: &str) -> PodResources {
         wants: memory(has),
         has: Some(memory(has)),
         pending: None,
+        composition: PodComposition::default(),
     }
 }
 
-fn pending(reason: &str, message: &str) -> PendingResize {
+pub fn pending(reason: &str, message: &str) -> PendingResize {
     PendingResize { reason: reason.into(), message: message.into() }
 }
 
-fn rung(members: Value) -> Value {
+pub fn rung(members: Value) -> Value {
     let mut resize = json!({"container": "app", "resource": "memory", "factor": "2", "max": "1Gi"});
     resize.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
     json!({"resize": resize})
 }
 
 impl Stage {
-    fn new(rung: Value, pods: &[(&str, &str)]) -> Self {
+    pub fn new(rung: Value, pods: &[(&str, &str)]) -> Self {
         let target = json!({"target": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}});
         let actions = json!([{"when": {"metric": "memory", "side": "Low"}, "ladder": [rung]}]);
         let chosen = json!({"seq": 1, "metric": "memory", "side": "Low", "rung": 0, "do": rung, "executor": "exe",
@@ -72,18 +73,18 @@ impl Stage {
         }
     }
 
-    fn pod(&mut self, name: &str) -> &mut PodResources {
+    pub fn pod(&mut self, name: &str) -> &mut PodResources {
         self.seen.pods.iter_mut().find(|pod| pod.name == name).unwrap()
     }
 
     /// Writes the spec of this pod, as we or somebody else would; its kubelet follows.
-    fn write(&mut self, name: &str, wants: &str) {
+    pub fn write(&mut self, name: &str, wants: &str) {
         let pod = self.pod(name);
         pod.thing.generation += 1;
         (pod.wants, pod.has) = (memory(wants), Some(memory(wants)));
     }
 
-    fn step(&mut self, second: i64, acted: Option<(&ExecutionEffect, EffectResult)>) -> ExecutionStep {
+    pub fn step(&mut self, second: i64, acted: Option<(&ExecutionEffect, EffectResult)>) -> ExecutionStep {
         let seen = TargetState::Resources(Box::new(self.seen.clone()));
         let job = ExecutionContext {
             spec: &self.spec,
@@ -122,13 +123,13 @@ impl Stage {
     }
 
     #[track_caller]
-    fn names(&mut self) -> Vec<String> {
+    pub fn names(&mut self) -> Vec<String> {
         let ExecutionEffect::Resize { pods, .. } = self.effect() else { panic!("not a resize") };
         pods.into_iter().map(|pod| format!("{} {}", pod.name, pod.to.request.unwrap().as_str())).collect()
     }
 
     #[track_caller]
-    fn ends(&mut self, state: ExecutionState, reason: LoopReason) -> String {
+    pub fn ends(&mut self, state: ExecutionState, reason: LoopReason) -> String {
         assert!(matches!(self.step(1, None), ExecutionStep::Record(_)));
         assert_eq!((self.status.state, self.status.reason), (Some(state), Some(reason)), "{:?}", self.status.message);
         self.status.message.clone().unwrap_or_default()

@@ -1,0 +1,158 @@
+//! Tests of resizes that the API server or the kubelet would refuse.
+
+use proptest::prelude::*;
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use super::resize::{Stage, memory, rung};
+use crate::execution::goal;
+use crate::execution::{ContainerAmounts, PodComposition, PodNode};
+use ganglion_api::closed_loop::action::Resize;
+use ganglion_api::closed_loop::metric::ResourceName;
+use ganglion_api::closed_loop::reasons::LoopReason;
+use ganglion_api::execution::{ExecutionState, Quantities};
+use ganglion_core::facts::Requests;
+
+const MIB: i64 = 1 << 20;
+
+fn amounts(resources: &Value) -> ContainerAmounts {
+    serde_json::from_value(resources.clone()).unwrap()
+}
+
+/// Pod of containers with these resources.
+fn composed(containers: &[Value]) -> PodComposition {
+    PodComposition { containers: containers.iter().map(amounts).collect(), ..PodComposition::default() }
+}
+
+fn node(memory: i64) -> Option<PodNode> {
+    Some(PodNode { name: "n1".into(), allocatable: Requests { memory, cpu: 4000, ..Requests::default() } })
+}
+
+fn both(request: &str, limit: Option<&str>) -> Quantities {
+    Quantities { request: Some(request.into()), limit: limit.map(Into::into) }
+}
+
+/// Case R4.
+#[test]
+fn a_pod_that_its_node_cannot_hold_is_resized_only_after_the_node_changes() {
+    let mut stage = Stage::new(rung(json!({})), &[("a", "256Mi")]);
+    stage.pod("a").composition = composed(&[json!({"requests": {"memory": "256Mi"}})]);
+    for seq in 1..4 {
+        stage.chosen.seq = seq;
+        stage.pod("a").composition.node = node(511 * MIB);
+        let message = stage.ends(ExecutionState::Limited, LoopReason::Limited);
+        let expected = "pod a would request 512Mi memory, and node n1 can allocate 511Mi in all: ";
+        assert!(message.starts_with(expected), "{message}");
+    }
+    stage.chosen.seq = 4;
+    stage.pod("a").composition.node = node(512 * MIB);
+    assert_eq!(stage.names(), ["a 512Mi"]);
+}
+
+#[test]
+fn the_other_pods_are_resized_while_the_node_of_one_is_too_small() {
+    let mut stage = Stage::new(rung(json!({})), &[("a", "256Mi"), ("b", "256Mi")]);
+    for (name, memory) in [("a", 300), ("b", 1000)] {
+        stage.pod(name).composition =
+            PodComposition { node: node(memory * MIB), ..composed(&[json!({"requests": {"memory": "256Mi"}})]) };
+    }
+    assert_eq!(stage.names(), ["b 512Mi"]);
+}
+
+#[rstest]
+#[case::sidecar(json!({"requests": {"memory": "200Mi"}}), true, "712Mi")]
+#[case::init(json!({"requests": {"memory": "200Mi"}}), false, "512Mi")]
+#[case::large_init(json!({"requests": {"memory": "900Mi"}}), false, "900Mi")]
+fn init_containers_and_overhead_count_as_the_scheduler_counts_them(
+    #[case] init: Value,
+    #[case] is_sidecar: bool,
+    #[case] total: &str,
+) {
+    let mut pod = composed(&[json!({"requests": {"memory": "256Mi"}})]);
+    (pod.inits, pod.node) = (vec![(amounts(&init), is_sidecar)], node(MIB));
+    let why = pod.refusal("a", 0, ResourceName::Memory, &memory("512Mi")).unwrap();
+    assert!(why.starts_with(&format!("pod a would request {total} memory")), "{why}");
+    pod.overhead.memory = Some("1Gi".into());
+    let with_overhead = pod.refusal("a", 0, ResourceName::Memory, &memory("512Mi")).unwrap();
+    assert_ne!(why, with_overhead);
+}
+
+#[rstest]
+#[case::nothing(&[json!({})], "BestEffort")]
+#[case::zero(&[json!({"requests": {"cpu": "0"}})], "BestEffort")]
+#[case::request(&[json!({"requests": {"cpu": "1"}})], "Burstable")]
+#[case::one_resource(&[json!({"requests": {"cpu": "1"}, "limits": {"cpu": "1"}})], "Burstable")]
+#[case::equal(&[json!({"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"cpu": "1000m", "memory": "1024Mi"}})], "Guaranteed")]
+#[case::below(&[json!({"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"cpu": "1", "memory": "2Gi"}})], "Burstable")]
+#[case::one_container(&[json!({"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"cpu": "1", "memory": "1Gi"}}), json!({})], "Burstable")]
+fn the_class_is_that_of_kubernetes(#[case] containers: &[Value], #[case] class: &str) {
+    let mut pod = composed(containers);
+    assert_eq!(pod.class().to_string(), class);
+    let equal = json!({"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"cpu": "1", "memory": "1Gi"}});
+    pod.whole = Some(amounts(&equal));
+    assert_eq!(pod.class().to_string(), "Guaranteed", "resources at pod level decide alone");
+    let mut pod = composed(&[equal.clone()]);
+    pod.inits = vec![(amounts(&json!({})), false)];
+    assert_eq!(pod.class().to_string(), "Burstable", "init containers count");
+}
+
+#[rstest]
+#[case::leaves_guaranteed(both("1Gi", Some("1Gi")), "2Gi", "has the QoS class Guaranteed and would get Burstable")]
+#[case::becomes_guaranteed(both("512Mi", Some("1Gi")), "1Gi", "has the QoS class Burstable and would get Guaranteed")]
+fn a_resize_never_changes_the_class(#[case] now: Quantities, #[case] limit: &str, #[case] words: &str) {
+    let of = |memory: &Quantities| {
+        let text = |part: &Option<ganglion_api::scalars::Number>| part.as_ref().unwrap().0.clone();
+        composed(&[json!({"requests": {"cpu": "1", "memory": text(&memory.request)},
+            "limits": {"cpu": "1", "memory": text(&memory.limit)}})])
+    };
+    let to = both("1Gi", Some(limit));
+    let why = of(&now).refusal("a", 0, ResourceName::Memory, &to).unwrap();
+    assert!(why.contains(words), "{why}");
+    assert_eq!(of(&now).refusal("a", 0, ResourceName::Memory, &now), None);
+}
+
+/// Case R11.
+#[test]
+fn a_container_never_leaves_the_resources_of_its_pod() {
+    let mut pod = composed(&[
+        json!({"requests": {"cpu": "400m"}, "limits": {"cpu": "800m"}}),
+        json!({"requests": {"cpu": "200m"}}),
+    ]);
+    pod.whole = Some(amounts(&json!({"requests": {"cpu": "700m"}, "limits": {"cpu": "1"}})));
+    let why = |to: &Quantities| pod.refusal("a", 0, ResourceName::Cpu, to).unwrap_or_default();
+    assert_eq!(why(&both("500m", Some("1"))), "");
+    let above = why(&both("500m", Some("1200m")));
+    let expected = "the limit of the container would be 1200m cpu, more than the 1 of pod a as a whole";
+    assert!(above.starts_with(expected), "{above}");
+    let above = why(&both("600m", Some("1")));
+    let expected = "the requests of the containers would be 800m cpu, more than the 700m of pod a as a whole";
+    assert!(above.starts_with(expected), "{above}");
+}
+
+proptest! {
+    /// Neither the request nor the limit is raised above max, and what is sent keeps the class and fits the node.
+    #[test]
+    fn what_is_sent_keeps_max_the_class_and_the_node(
+        request in 1..64_i64, more in 0..64_i64, max in 1..128_i64, factor in 11..40_u32, room in 1..256_i64,
+        has_cpu: bool, what in prop::sample::select(vec!["Requests", "Limits", "Both"]),
+    ) {
+        let limit = request + more;
+        let resize: Resize = serde_json::from_value(json!({"container": "app", "resource": "memory", "what": what,
+            "factor": format!("{}.{}", factor / 10, factor % 10), "max": format!("{max}Mi")})).unwrap();
+        let now = both(&format!("{request}Mi"), Some(&format!("{limit}Mi")));
+        let Ok(to) = goal::quantities(&resize, &now, false) else { return Ok(()) };
+        let bytes = |part: &Option<ganglion_api::scalars::Number>| {
+            ganglion_core::quantity::bytes(part.as_ref().unwrap().as_str()).unwrap()
+        };
+        let (new_request, new_limit) = (bytes(&to.request), bytes(&to.limit));
+        prop_assert!(new_request <= (max * MIB).max(request * MIB) && new_limit <= (max * MIB).max(limit * MIB));
+        let cpu = if has_cpu { json!("1") } else { Value::Null };
+        let mut pod = composed(&[json!({"requests": {"cpu": cpu, "memory": format!("{request}Mi")},
+            "limits": {"cpu": cpu, "memory": format!("{limit}Mi")}})]);
+        pod.node = node(room * MIB);
+        // With equal cpu, a pod of one container is Guaranteed as long as its memory is equal.
+        let is_kept = !has_cpu || (request == limit) == (new_request == new_limit);
+        let is_sent = pod.refusal("a", 0, ResourceName::Memory, &to).is_none();
+        prop_assert_eq!(is_sent, is_kept && new_request <= room * MIB);
+    }
+}
