@@ -56,7 +56,7 @@ pub fn plan(
     let mut refusal = None;
     for (_, pod) in &pods {
         let Some(PodResize { index, to, .. }) = change(resize, pod, &was, &goal) else { continue };
-        if is_pending(resize, raises, pod) {
+        if blocks(resize, raises, pod) {
             continue;
         }
         match pod.composition.refusal(&pod.name, index, resize.resource, &to) {
@@ -88,6 +88,12 @@ fn is_pending(resize: &Resize, raises: bool, pod: &PodResources) -> bool {
     let has = pod.actuated();
     let is_behind = |raises| goal::is_behind(resize.resource, raises, &has, &pod.wants);
     is_behind(raises) || (raises && pod.pending.is_some() && !is_behind(false))
+}
+
+/// Whether a pending resize prevents a further one. A kubelet that has failed takes a new goal instead of the last one;
+/// goals count from what it has carried out.
+fn blocks(resize: &Resize, raises: bool, pod: &PodResources) -> bool {
+    is_pending(resize, raises, pod) && !pod.pending.as_ref().is_some_and(PendingResize::is_retried)
 }
 
 /// Describes a pending resize, with the words of the kubelet.

@@ -197,6 +197,11 @@ impl PendingResize {
     pub fn is_refused(&self) -> bool {
         self.reason == "Infeasible"
     }
+
+    /// Whether the kubelet has started to carry it out, has failed, and tries again.
+    pub fn is_retried(&self) -> bool {
+        self.reason == "Error"
+    }
 }
 
 impl Display for PendingResize {

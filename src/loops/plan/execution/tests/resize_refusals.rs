@@ -1,10 +1,11 @@
-//! Tests of resizes that the API server or the kubelet would refuse.
+//! Tests of resizes that the API server or the kubelet would refuse, and of the ones that a kubelet has failed to
+//! carry out.
 
 use proptest::prelude::*;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use super::resize::{Stage, memory, rung};
+use super::resize::{Stage, memory, pending, rung};
 use crate::execution::goal;
 use crate::execution::{ContainerAmounts, PodComposition, PodNode};
 use ganglion_api::closed_loop::action::Resize;
@@ -127,6 +128,23 @@ fn a_container_never_leaves_the_resources_of_its_pod() {
     let above = why(&both("600m", Some("1")));
     let expected = "the requests of the containers would be 800m cpu, more than the 700m of pod a as a whole";
     assert!(above.starts_with(expected), "{above}");
+}
+
+/// Case R2: the kubelet tries the same goal again by itself; a higher goal replaces it.
+#[test]
+fn a_resize_that_failed_on_the_node_takes_a_higher_goal_and_one_that_waits_does_not() {
+    for (reason, takes) in [("Error", true), ("Deferred", false), ("Infeasible", false)] {
+        let mut stage = Stage::new(rung(json!({"factor": "2"})), &[("a", "64Mi")]);
+        (stage.pod("a").wants, stage.pod("a").pending) = (memory("96Mi"), Some(pending(reason, "no")));
+        if takes {
+            assert_eq!(stage.names(), ["a 128Mi"], "from the 64Mi that the pod has");
+        } else {
+            stage.ends(ExecutionState::Failed, LoopReason::ResizePending);
+        }
+        let mut stage = Stage::new(rung(json!({"factor": "1.5"})), &[("a", "64Mi")]);
+        (stage.pod("a").wants, stage.pod("a").pending) = (memory("96Mi"), Some(pending(reason, "no")));
+        stage.ends(ExecutionState::Failed, LoopReason::ResizePending);
+    }
 }
 
 proptest! {
