@@ -146,6 +146,7 @@ struct ResizableContainer {
 }
 
 #[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct PodCondition {
     #[serde(rename = "type")]
     kind: String,
@@ -154,6 +155,9 @@ struct PodCondition {
     reason: String,
     #[serde(default)]
     message: String,
+    /// Generation of the pod that the condition is about. Kubelets before 1.34 do not set it.
+    #[serde(default)]
+    observed_generation: Option<i64>,
 }
 
 /// Reads the workload's pods that have the container.
@@ -223,7 +227,10 @@ fn pod_seen(
     let ResizablePod { metadata, spec, status } = pod;
     let index = spec.containers.iter().position(|container| container.name == resize.container)?;
     let container = status.container_statuses.iter().find(|container| container.name == resize.container);
-    let pending = status.conditions.into_iter().find(is_pending);
+    let is_current = |condition: &PodCondition| {
+        condition.observed_generation.is_none_or(|generation| generation >= metadata.generation)
+    };
+    let pending = status.conditions.into_iter().find(|condition| is_pending(condition) && is_current(condition));
     let (uid, generation) = (Uid::from(metadata.uid), metadata.generation);
     let amounts = ["requests", "limits"].map(|part| format!("{part}.{}", resize.resource.as_str()));
     let amounts: Vec<&str> = match resize.what.unwrap_or(Bounds::Both) {
@@ -381,6 +388,23 @@ mod tests {
         let resize = json!({"container": "app", "resource": "memory", "factor": "2", "max": "4Gi"});
         let seen = pod_seen(pod, &serde_json::from_value(resize).unwrap(), |_| None).unwrap();
         assert_eq!((seen.index, seen.thing.written_by.as_deref()), (1, expected));
+    }
+
+    #[rstest]
+    #[case::current(json!({"observedGeneration": 3}), true)]
+    #[case::older(json!({"observedGeneration": 2}), false)]
+    #[case::not_set(json!({}), true)]
+    fn a_condition_of_an_older_generation_says_nothing(#[case] members: Value, #[case] counts: bool) {
+        let mut condition = json!({"type": "PodResizePending", "status": "True", "reason": "Deferred"});
+        condition.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
+        let pod: ResizablePod = serde_json::from_value(json!({
+            "metadata": {"name": "a", "uid": "a", "resourceVersion": "1", "generation": 3},
+            "spec": {"containers": [{"name": "app"}]}, "status": {"phase": "Running", "conditions": [condition]},
+        }))
+        .unwrap();
+        let resize = json!({"container": "app", "resource": "memory", "factor": "2", "max": "4Gi"});
+        let seen = pod_seen(pod, &serde_json::from_value(resize).unwrap(), |_| None).unwrap();
+        assert_eq!(seen.pending.is_some(), counts);
     }
 
     #[test]
