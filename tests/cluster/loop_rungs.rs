@@ -39,7 +39,7 @@ const MAKES: &[(&str, &str, &str)] = &[
 ];
 
 /// Permissions to resize the pods of a Deployment.
-const RESIZES: &[(&str, &str, &str)] =
+pub const RESIZES: &[(&str, &str, &str)] =
     &[("apps", "deployments", "get"), ("", "pods", "list"), ("", "pods/resize", "patch")];
 
 /// Permissions to patch a Deployment.

@@ -35,6 +35,7 @@ mod loop_modes;
 mod loop_nodes;
 mod loop_polls;
 mod loop_preflight;
+mod loop_resizes;
 mod loop_rungs;
 mod loop_sources;
 mod loop_tampering;
