@@ -39,6 +39,10 @@ conditions:
   message: null
   {{ end }}
 {{ end }}
+{{ with .spec.resources }}
+allocatedResources: {{ or .requests dict | toJson }}
+resources: {{ pick . "requests" "limits" | toJson }}
+{{ end }}
 containerStatuses:
 {{ range .spec.containers }}
 {{ $before := or (index $old .name) dict }}
