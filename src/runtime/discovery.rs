@@ -1,5 +1,5 @@
-//! Discovery: the plural of a kind, whether it has a scale subresource, the path of its number of replicas, and whether
-//! the API server serves a subresource that older versions lack. Answers are cached: five minutes, and
+//! Discovery: the plural of a kind, whether it has a scale subresource, the path of its number of replicas, whether the
+//! API server serves a subresource that older versions lack, its version, and what features a node declares. Answers are cached: five minutes, and
 //! [`MISSING_HOLDS`] for a kind that does not exist.
 //!
 //! Only the CustomResourceDefinition of a kind has the path of its number of replicas: neither the lists of API
@@ -12,13 +12,15 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use jiff::{SignedDuration, Timestamp};
+use kube::api::ListParams;
+use kube::core::Request;
 use serde::Deserialize;
 
 use super::context::Context;
 use super::error::Error;
 use super::writer::{AnswerBounds, Writer};
 use ganglion_core::items::Items;
-use ganglion_core::kind_path::{BadSegment, KindPath};
+use ganglion_core::kind_path::{BadSegment, KindPath, segment};
 
 /// Lifetime of a cached answer. A CRD may be installed, removed, or gain a scale subresource.
 const HOLDS: SignedDuration = SignedDuration::from_mins(5);
@@ -135,13 +137,47 @@ impl<T: Clone> CachedAnswers<T> {
     }
 }
 
-/// The cache of kinds and subresources.
+/// Bounds of the answer to a question about one node. A node with many images and volumes has 100 KiB.
+const NODE: AnswerBounds = AnswerBounds { bytes: 1 << 20, values: 1 << 16 };
+
+/// Maximum number of declared features of a node that are read.
+const FEATURES: usize = 256;
+
+/// Fields of the version of the API server that are used.
+#[derive(Deserialize)]
+struct ServerVersion {
+    minor: String,
+}
+
+/// Fields of a `NodeList` that are used.
+#[derive(Deserialize)]
+struct DeclaringNodes {
+    items: Items<DeclaringNode, 1>,
+}
+
+#[derive(Deserialize)]
+struct DeclaringNode {
+    #[serde(default)]
+    status: DeclaredFeatures,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct DeclaredFeatures {
+    #[serde(default)]
+    declared_features: Items<String, FEATURES>,
+}
+
+/// The cache of kinds, subresources, the version, and the features of nodes.
 #[derive(Default)]
 pub struct Discovery {
     found: Mutex<CachedAnswers<DiscoveredKind>>,
     missing: Mutex<CachedAnswers<()>>,
     /// Whether a subresource is served.
     subresources: Mutex<CachedAnswers<bool>>,
+    minor_version: Mutex<CachedAnswers<Option<u32>>>,
+    /// Whether a node declares a feature; None for a node that does not exist.
+    features: Mutex<CachedAnswers<Option<bool>>>,
 }
 
 fn lock<T>(answers: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -202,6 +238,52 @@ impl Discovery {
         let is_served = list.is_some_and(|list| list.resources.kept.iter().any(|one| one.name == name));
         lock(&self.subresources).put(id, now, is_served);
         Ok(is_served)
+    }
+}
+
+impl Discovery {
+    /// Minor version of the API server, such as 36; None if it cannot be read as a number.
+    pub async fn minor_version(&self, ctx: &Context) -> Result<Option<u32>, Error> {
+        let id = (String::new(), "version".to_owned());
+        if let Some(minor) = lock(&self.minor_version).get(&id, ctx.now(), HOLDS) {
+            return Ok(minor);
+        }
+        let request = http::Request::get("/version").body(Vec::new());
+        let request = request.map_err(|error| Error::Malformed(error.to_string()))?;
+        let version: ServerVersion = ctx.writer.bounded(request, LIST).await?;
+        // Some providers add a sign: 36+.
+        let minor = version.minor.trim_end_matches(|sign: char| !sign.is_ascii_digit()).parse().ok();
+        lock(&self.minor_version).put(id, ctx.now(), minor);
+        Ok(minor)
+    }
+
+    /// Whether the node declares this feature; None if there is no such node.
+    pub async fn declares(&self, ctx: &Context, node: &str, feature: &str) -> Result<Option<bool>, Error> {
+        self.declares_at(&ctx.writer, ctx.now(), node, feature).await
+    }
+
+    async fn declares_at(
+        &self,
+        writer: &Writer,
+        now: Timestamp,
+        node: &str,
+        feature: &str,
+    ) -> Result<Option<bool>, Error> {
+        let id = (node.to_owned(), feature.to_owned());
+        if let Some(declares) = lock(&self.features).get(&id, now, HOLDS) {
+            return Ok(declares);
+        }
+        // The operator may list nodes, not get them.
+        let path = format!("{}/nodes", KindPath::of_version("v1")?.as_str());
+        let params = ListParams::default().fields(&format!("metadata.name={}", segment(node)?));
+        let request = Request::new(path).list(&params).map_err(|error| Error::Malformed(error.to_string()))?;
+        let nodes: DeclaringNodes = writer.bounded(request, NODE).await?;
+        let found = nodes.items.kept.into_iter().next();
+        let declares = found.map(|node| node.status.declared_features.kept.iter().any(|one| one == feature));
+        // A node that lacks the feature may be upgraded at any moment.
+        let at = if declares == Some(true) { now } else { now - (HOLDS - UNDEFINED_HOLDS) };
+        lock(&self.features).put(id, at, declares);
+        Ok(declares)
     }
 }
 
@@ -313,6 +395,24 @@ mod tests {
 
     fn at(second: i64) -> Timestamp {
         Timestamp::from_second(second).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_node_is_asked_once_for_the_features_that_it_declares() {
+        for (status, expected) in [
+            (json!([{"status": {"declaredFeatures": ["B", "A"]}}]), Some(true)),
+            (json!([{"status": {"declaredFeatures": ["B"]}}]), Some(false)),
+            (json!([{"status": {}}]), Some(false)),
+            (json!([]), None),
+        ] {
+            let (writer, asked) = api_server(200, json!({"items": status}).to_string());
+            let discovery = Discovery::default();
+            for second in [0, 29] {
+                let declares = discovery.declares_at(&writer, at(second), "n1", "A").await.unwrap();
+                assert_eq!(declares, expected, "{status}");
+            }
+            assert_eq!(asked.load(Ordering::Relaxed), 1);
+        }
     }
 
     #[tokio::test]

@@ -113,6 +113,12 @@ impl<'a> FieldPath<'a> {
         held.max_by_key(|entry| entry.time.as_ref().map(|time| time.0)).and_then(|entry| entry.manager.clone())
     }
 
+    /// Whether this manager has the field.
+    pub fn has_manager(&self, meta: &ObjectMeta, manager: &str) -> bool {
+        let entries = meta.managed_fields.as_deref().unwrap_or_default();
+        entries.iter().any(|entry| entry.manager.as_deref() == Some(manager) && self.owns(entry, entries))
+    }
+
     /// Whether the manager of this entry has the field, or a list or map as a whole that contains it.
     fn owns(&self, entry: &ManagedFieldsEntry, entries: &[ManagedFieldsEntry]) -> bool {
         for depth in 1..=self.0.len() {
