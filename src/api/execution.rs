@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::closed_loop::TargetRef;
-use super::closed_loop::action::Rung;
+use super::closed_loop::action::{Resize, Rung};
 use super::closed_loop::reasons::LoopReason;
 use super::monitoring::Tag;
 use super::scalars::Number;
@@ -20,6 +20,9 @@ pub const UNDONE_LIMIT: usize = 24;
 
 /// Maximum number of fields whose last change is stored.
 pub const LAST_CHANGES_LIMIT: usize = 8;
+
+/// Maximum number of resizes that are stored until it is known that no kubelet defers them.
+pub const DEFERRED_LIMIT: usize = 8;
 
 /// The target of a loop, and the service account that acts. Created and written by the closed-loop controller.
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
@@ -121,6 +124,48 @@ pub struct ExecutionStatus {
     #[schemars(length(max = 24))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub undone: Vec<Undone>,
+    /// Resizes to larger resources that ended before all kubelets had carried them out, and those that were taken back
+    /// within the last hour. At most 8.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 8))]
+    #[x_kube(merge_strategy = ListMerge::Atomic)]
+    pub deferred: Vec<DeferredResize>,
+}
+
+/// A resize that kubelets may have deferred. It is taken back if they still do after a time.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct DeferredResize {
+    /// Number of the decision.
+    pub seq: i64,
+    /// Progress.
+    pub state: DeferralState,
+    /// When the resize entered this state.
+    pub at: MicroTime,
+    /// The action.
+    pub resize: Resize,
+    /// The requests and limits that were sent.
+    pub goal: Quantities,
+    /// uids of the pods. At most 100.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 100), inner(length(max = 63)))]
+    #[x_kube(merge_strategy = ListMerge::Atomic)]
+    pub pods: Vec<Uid>,
+    /// What is or was taken back, and why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1024))]
+    pub message: Option<String>,
+}
+
+/// Progress of a deferred resize.
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeferralState {
+    /// A kubelet may still carry it out.
+    Waiting,
+    /// It is being taken back.
+    TakingBack,
+    /// It was taken back, and is not sent again for an hour.
+    TakenBack,
 }
 
 /// A decision that was carried out, or may have been.

@@ -12,6 +12,9 @@ use crate::refs::{Auth, CaRef, NodeSource, RequestHeader, Target};
 use crate::scalars::{DurationText, Number};
 use crate::workload_action::{Disruption, OnReplicaOwner};
 
+/// Stands for the resources at pod level where others name a container.
+pub const POD_LEVEL: &str = "Pod";
+
 /// The action for one alarm.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
@@ -59,7 +62,7 @@ pub struct Rung {
     /// Changes the number of replicas.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scale: Option<Scale>,
-    /// Changes the requests and limits of a container in each pod, in place.
+    /// Changes the requests and limits of a container in each pod, or those of each pod as a whole, in place.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resize: Option<Resize>,
     /// Creates a WorkloadAction for the target.
@@ -150,18 +153,25 @@ impl Scale {
     }
 }
 
-/// Changes the requests and limits of a container.
+/// Changes the requests and limits of a container, or those of the pod as a whole.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
+    validation = Rule::new("has(self.container) != (has(self.pod) && self.pod)").message("set exactly one of container, pod: true"),
+    validation = Rule::new("!has(self.takeBackAfter) || duration(self.takeBackAfter) >= duration('10s') && duration(self.takeBackAfter) <= duration('1h')").message("takeBackAfter must be 10s to 1h").field_path(".takeBackAfter"),
     validation = Rule::new("quantity(self.factor).isGreaterThan(quantity('0'))").message("factor must be above 0"),
     validation = Rule::new("!quantity(self.factor).isGreaterThan(quantity('1')) || has(self.max)").message("a factor above 1 needs max"),
     validation = Rule::new("!quantity(self.factor).isLessThan(quantity('1')) || has(self.min)").message("a factor under 1 needs min"),
 )]
 pub struct Resize {
-    /// Name of the container.
+    /// Name of the container. Either this or `pod: true` is set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]
-    pub container: String,
+    pub container: Option<String>,
+    /// true: changes the resources at pod level (`spec.resources` of the pod), which bound its containers. Requires
+    /// Kubernetes 1.36 or later, and nodes that declare InPlacePodLevelResourcesVerticalScaling. Default: false.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod: Option<bool>,
     /// cpu or memory.
     pub resource: ResourceName,
     /// Multiplies the quantity by this factor. A number as a string, such as "1.25".
@@ -178,6 +188,18 @@ pub struct Resize {
     /// Also changes the pod template of the workload, which starts a rollout. Default: false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<bool>,
+    /// Time after which larger resources that a kubelet defers, because its node is full, are taken back: the pod gets
+    /// the allocated resources again, and the node has room for others. For an hour, the pod is not resized to these
+    /// resources again. 10s to 1h. Default: 5m.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub take_back_after: Option<DurationText>,
+}
+
+impl Resize {
+    /// Returns the name of the container or `Pod`, which no container can be called.
+    pub fn part(&self) -> &str {
+        self.container.as_deref().unwrap_or(POD_LEVEL)
+    }
 }
 
 /// A WorkloadAction whose workload is the loop's target. Exactly one of create, delete, move is set.

@@ -24,7 +24,7 @@ pub struct ClosedLoopStatus {
     /// the loop stops. Preflight: whether the target and the permissions of the service account allow every action;
     /// checked when the spec changes, after a failed action, and every 5 minutes, in every mode except Paused.
     /// Conflict: another loop or an autoscaler controls the same target. TimescaleOverlap: the loop is too fast for the
-    /// loop that it tunes.
+    /// loop that it tunes. UtilizationFeedback: a metric with an action is in percent of requests that the loop changes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,

@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use ganglion_api::closed_loop::action::{ActionTemplate, PatchField, Resize, Rung, Scale, Tune};
-use ganglion_api::closed_loop::metric::Side;
+use ganglion_api::closed_loop::action::{ActionTemplate, Bounds, POD_LEVEL, PatchField, Resize, Rung, Scale, Tune};
+use ganglion_api::closed_loop::metric::{ResourceName, Side};
 use ganglion_api::closed_loop::track::TrackType;
 use ganglion_api::decision::Direction;
 use ganglion_api::scalars::Number;
@@ -43,6 +43,16 @@ pub fn direction(rung: &Rung) -> Direction {
     }
     // An event or a change of a policy does neither.
     Direction::Neither
+}
+
+/// Whether the rung lowers memory limits, which needs the usage of the pods.
+pub fn lowers_memory_limits(rung: &Rung) -> bool {
+    let Some(resize) = rung.resize.as_ref().filter(|_| direction(rung) == Direction::Lower) else { return false };
+    resize.resource == ResourceName::Memory
+        && match resize.what.unwrap_or(Bounds::Both) {
+            Bounds::Requests => false,
+            Bounds::Limits | Bounds::Both => true,
+        }
 }
 
 /// Whether the rung may raise capacity. A number that it sets may be larger than the current one.
@@ -112,7 +122,7 @@ pub fn dimension(rung: &Rung) -> String {
 /// Returns the dimension on a target whose number of replicas is at this path, if it is known.
 pub fn dimension_on(rung: &Rung, replicas_path: Option<&str>) -> String {
     if let Some(resize) = &rung.resize {
-        return format!("{}/{}", resize.container, resize.resource.as_str());
+        return format!("{}/{}", resize.part(), resize.resource.as_str());
     }
     if let Some(patch) = &rung.patch {
         return path_dimension(&patch.path, replicas_path);
@@ -144,18 +154,22 @@ pub fn is_alike(one: &str, other: &str) -> bool {
 }
 
 /// Path of the resources of a container in a pod template; None stands for any index or part.
-const TEMPLATE_RESOURCES: [Option<&str>; 7] =
-    [Some("spec"), Some("template"), Some("spec"), Some("containers"), None, Some("resources"), None];
+const OF_CONTAINER: &[Option<&str>] =
+    &[Some("spec"), Some("template"), Some("spec"), Some("containers"), None, Some("resources"), None];
 
-/// Whether a patch of this path changes this resource of a container in the pod template. A path has the container's
-/// index, and that of the target changes when somebody adds or removes a container; so each index counts for each
-/// container.
-pub fn contains_resource(path: &str, resource: &str) -> bool {
+/// Path of the resources at pod level in a pod template; None stands for any part.
+const OF_POD: &[Option<&str>] = &[Some("spec"), Some("template"), Some("spec"), Some("resources"), None];
+
+/// Whether a patch of this path changes this resource in the pod template: of a container, or at pod level. A path has
+/// the container's index, and that of the target changes when somebody adds or removes a container; so each index counts
+/// for each container.
+pub fn contains_resource(path: &str, part: &str, resource: &str) -> bool {
+    let template = if part == POD_LEVEL { OF_POD } else { OF_CONTAINER };
     let parts = path_parts(path);
-    let whole = TEMPLATE_RESOURCES.into_iter().chain([Some(resource)]);
-    parts.len() <= TEMPLATE_RESOURCES.len() + 1
+    let whole = template.iter().copied().chain([Some(resource)]);
+    parts.len() <= template.len() + 1
         && parts.iter().zip(whole).all(|(part, expected)| expected.is_none_or(|expected| expected == part))
-        && parts.get(TEMPLATE_RESOURCES.len() - 1).is_none_or(|part| matches!(part.as_str(), "requests" | "limits"))
+        && parts.get(template.len() - 1).is_none_or(|part| matches!(part.as_str(), "requests" | "limits"))
 }
 
 /// Returns the names and indexes on the path of a field. A path that cannot be read makes the spec invalid; it is one
@@ -175,6 +189,8 @@ fn in_one_notation(path: &str) -> String {
 pub fn reading(rung: &Rung) -> String {
     let dimension = dimension(rung);
     if let Some(resize) = &rung.resize {
+        // Only a rung that lowers reads the usage of pods.
+        let dimension = if direction(rung) == Direction::Lower { format!("{dimension} down") } else { dimension };
         return format!("resize {dimension} {:?} {:?}", resize.what, resize.template);
     }
     match (&rung.patch, &rung.workload_action) {
@@ -246,7 +262,8 @@ fn scale_words(scale: &Scale) -> String {
 
 fn resize_words(resize: &Resize) -> String {
     let bounds = within(resize.min.as_ref().map(Number::as_str), resize.max.as_ref().map(Number::as_str));
-    format!("resize {} of {} times {}{bounds}", resize.resource.as_str(), resize.container, resize.factor.as_str())
+    let of = resize.container.as_deref().unwrap_or("the pod");
+    format!("resize {} of {of} times {}{bounds}", resize.resource.as_str(), resize.factor.as_str())
 }
 
 fn action_words(template: &ActionTemplate) -> &'static str {

@@ -1,6 +1,7 @@
 //! Events about the end of each decision. Published only on change.
 
-use ganglion_api::execution::{ExecutionState, ExecutionStatus};
+use ganglion_api::closed_loop::reasons::LoopReason;
+use ganglion_api::execution::{DeferralState, DeferredResize, ExecutionState, ExecutionStatus};
 use ganglion_loops_plan::acted;
 use ganglion_runtime::events::EventText;
 
@@ -11,6 +12,9 @@ pub fn transition_event(
     after: &ExecutionStatus,
     done: impl FnOnce() -> Option<String>,
 ) -> Option<EventText> {
+    if let Some(event) = taken_back_event(before, after) {
+        return Some(event);
+    }
     let same = (before.state, before.reason, &before.message) == (after.state, after.reason, &after.message);
     if after.claim.is_some() || (same && before.claim.is_none()) {
         return None;
@@ -27,6 +31,14 @@ pub fn transition_event(
     let note = if warning { None } else { done() };
     let note = note.or_else(|| after.message.clone()).unwrap_or_default();
     Some(EventText { warning, ..EventText::normal(reason, note) })
+}
+
+/// Event for a resize that was taken back, also if its decision is not the last one any more.
+fn taken_back_event(before: &ExecutionStatus, after: &ExecutionStatus) -> Option<EventText> {
+    let is_taken_back = |one: &&DeferredResize| one.state == DeferralState::TakenBack;
+    let new = after.deferred.iter().filter(is_taken_back).find(|one| !before.deferred.contains(one))?;
+    let note = new.message.clone().unwrap_or_default();
+    Some(EventText { warning: true, ..EventText::normal(LoopReason::ResizeTakenBack.as_str(), note) })
 }
 
 #[cfg(test)]
@@ -51,5 +63,18 @@ mod tests {
         assert_eq!(transition_event(idle(), failed(1)), Some(("Forbidden".into(), true)));
         assert_eq!(transition_event(failed(1), failed(2)), None);
         assert_eq!(transition_event(done(2), json!({"seq": 3, "state": "Limited", "reason": "Limited"})), None);
+    }
+
+    #[test]
+    fn a_resize_that_is_taken_back_is_told_once_also_after_another_decision() {
+        let status = |state: &str| {
+            let deferred = json!({"seq": 1, "state": state, "at": "2026-11-18T08:26:40.000000Z", "goal": {}, "pods": [],
+                "resize": {"container": "app", "resource": "cpu", "factor": "2"}, "message": "took back"});
+            json!({"seq": 3, "state": "Done", "reason": "Done", "message": "changed", "deferred": [deferred]})
+        };
+        let event = Some(("ResizeTakenBack".into(), true));
+        assert_eq!(transition_event(status("TakingBack"), status("TakenBack")), event);
+        assert_eq!(transition_event(status("TakenBack"), status("TakenBack")), None);
+        assert_eq!(transition_event(status("Waiting"), status("TakingBack")), None);
     }
 }

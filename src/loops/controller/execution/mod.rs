@@ -31,7 +31,8 @@ use ganglion_core::world::Fact;
 use ganglion_loops_plan::acted;
 use ganglion_loops_plan::children::Children;
 use ganglion_loops_plan::execution::{
-    EffectResult, ExecutionContext, ExecutionEffect, ExecutionStep, Sent, TargetState, after_effect, next_step,
+    EffectResult, ExecutionContext, ExecutionEffect, ExecutionStep, Sent, TargetState, after_effect, is_due, next_step,
+    rung_to_read,
 };
 use ganglion_outbound::client::OutboundClient;
 use ganglion_runtime::background::TaskState;
@@ -71,8 +72,8 @@ pub struct ExecutionMemory {
 
 /// Position in a reconcile. A reconcile leaves nothing to the next one: others may change the target in between.
 struct Round {
-    /// State of the target, if it was read in this reconcile.
-    target_state: Option<TargetState>,
+    /// State of the target, if it was read in this reconcile, and the rung for which it was read.
+    target_state: Option<(Rung, TargetState)>,
     /// Whether the claim in the status may have been carried out.
     sent: Sent,
 }
@@ -101,7 +102,7 @@ pub enum ExecutionDone {
     /// There is nothing more to do, until this time or a change.
     Rest(Next),
     /// The target was read.
-    Read { target_state: TargetState, sent: Sent },
+    Read { target_state: (Rung, TargetState), sent: Sent },
     /// The step ends with this status.
     Record(Box<ExecutionStatus>),
 }
@@ -120,14 +121,6 @@ impl ObservedExecution {
     /// Status of the loop's Decision, as last written.
     fn decision_status(&self) -> Option<&DecisionStatus> {
         self.decision.as_ref()?.status.as_ref()
-    }
-
-    /// Returns the rung of the claim, or of the decision if there is no claim.
-    fn rung(&self) -> Option<&Rung> {
-        match &self.status.claim {
-            Some(claim) => Some(&claim.action),
-            None => Some(&self.decision_status()?.chosen.as_ref()?.action),
-        }
     }
 }
 
@@ -262,7 +255,7 @@ impl ExecutionController {
     fn context<'a>(&'a self, observed: &'a ObservedExecution, round: &'a Round) -> ExecutionContext<'a> {
         let decision = observed.decision_status();
         let says = observed.says.as_ref().map(|says| &says.decision);
-        ExecutionContext {
+        let context = ExecutionContext {
             spec: &observed.execution.spec,
             actions: says.map(|says| says.actions.as_slice()).unwrap_or_default(),
             status: &observed.status,
@@ -274,10 +267,15 @@ impl ExecutionController {
             // A decision of an earlier leader term is begun only after the decision controller has confirmed it.
             is_confirmed: decision.is_some_and(|decision| decision.term.as_deref() == Some(&*self.ctx.term)),
             tag: decision.and_then(|decision| decision.tag.as_ref()),
-            seen: round.target_state.as_ref(),
+            seen: None,
             sent: round.sent,
             now: self.ctx.now(),
-        }
+        };
+        // What was read for another rung may be about another container.
+        let rung = rung_to_read(&context);
+        let seen =
+            round.target_state.as_ref().filter(|(read_for, _)| rung.as_ref() == Some(read_for)).map(|(_, state)| state);
+        ExecutionContext { seen, ..context }
     }
 
     fn actor(&self, observed: &ObservedExecution, memory: &ExecutionMemory) -> Actor {
@@ -293,11 +291,13 @@ impl ExecutionController {
         memory: &mut ExecutionMemory,
         sent: Sent,
     ) -> Result<ExecutionDone, Error> {
-        let Some(rung) = observed.rung() else { return Ok(ExecutionDone::Rest(Next::AwaitChange)) };
+        let context = self.context(observed, &memory.round);
+        let Some(rung) = rung_to_read(&context) else { return Ok(ExecutionDone::Rest(Next::AwaitChange)) };
+        let claim = observed.status.claim.as_ref().filter(|_| !is_due(&context));
         let mut actor = self.actor(observed, memory);
-        let read = target::read(&self.targets, &mut actor, rung, observed.status.claim.as_ref()).await;
+        let read = target::read(&self.targets, &mut actor, &rung, claim).await;
         memory.refusals = actor.refusals;
-        Ok(ExecutionDone::Read { target_state: read?, sent })
+        Ok(ExecutionDone::Read { target_state: (rung, read?), sent })
     }
 
     async fn change_target(

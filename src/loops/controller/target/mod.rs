@@ -7,10 +7,12 @@
 
 mod action;
 mod patch;
+mod pods;
 mod resize;
 mod scale;
 mod trials;
 mod tune;
+mod usage;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -199,7 +201,7 @@ pub async fn read(
             None => action::read_ahead(targets, actor, rung, template).await,
         }
     } else if let Some(resize) = &rung.resize {
-        resize::read(targets, actor, rung, resize).await
+        resize::read(targets, actor, rung, resize, claim.is_none()).await
     } else if let Some(field) = &rung.patch {
         patch::read(targets, actor, rung, &field.path).await
     } else if rung.webhook.is_some() {
@@ -245,11 +247,15 @@ pub async fn act(targets: &Targets, actor: &mut Actor, effect: &ExecutionEffect)
             writer.counted("MakeAction", action::act(targets, actor, name, spec)).await
         }
         ExecutionEffect::Resize { pods, container, resource } => {
-            writer.counted("ResizePods", resize::act(actor, pods, container, *resource)).await
+            writer.counted("ResizePods", resize::act(actor, pods, container.as_deref(), *resource)).await
+        }
+        ExecutionEffect::TakeBack { pods, container, resource } => {
+            let done = resize::take_back(actor, pods, container.as_deref(), *resource);
+            writer.counted("TakeBackResize", done).await
         }
         ExecutionEffect::Template { target, index, container, resource, from, to } => {
             let change = (*resource, from, to);
-            let done = resize::act_on_template(targets, actor, target, *index, container, change);
+            let done = resize::act_on_template(targets, actor, target, *index, container.as_deref(), change);
             writer.counted("ResizeTemplate", done).await
         }
         ExecutionEffect::Patch { target, path, value } => {

@@ -1,10 +1,12 @@
-//! Compares the resources that a pod would have after a resize with what its other containers and its node allow.
+//! Compares the resources that a pod would have after a resize with what its other containers, its node and the versions
+//! of the API server and the kubelet allow.
 //!
-//! The API server refuses a resize that changes the QoS class of a pod or that takes a container above the resources of
-//! the pod, and, from Kubernetes 1.36 on, one that takes the pod above what its node can allocate (403 with the cause
-//! NodeCapacity); kubelets of older versions answer the last one with Infeasible. None of these resizes is possible
-//! before the pod or the node changes, so it is not sent before. Source: `ValidatePodResize` and the admission plugin
-//! `podresize` of Kubernetes 1.36.
+//! The API server refuses a resize that changes the QoS class of a pod, that takes a container above the resources of
+//! the pod or the pod below those of its containers, and, from Kubernetes 1.36 on, one that takes the pod above what its
+//! node can allocate (403 with the cause NodeCapacity); kubelets of older versions answer the last one with Infeasible.
+//! Before 1.36, it refuses every resize of a pod with resources at pod level. None of these resizes is possible before
+//! the pod, the node or a version changes, so it is not sent before. Source: `ValidatePodResize` and the admission
+//! plugins `podresize` and `nodedeclaredfeatures` of Kubernetes 1.36.
 
 use std::fmt::{Display, Formatter, Result as FmtResult};
 
@@ -15,6 +17,12 @@ use ganglion_api::execution::Quantities;
 use ganglion_core::amounts::Amounts;
 use ganglion_core::facts::{ContainerRequests, Requests, ResourceAmounts};
 use ganglion_core::quantity;
+
+/// Feature that a node declares whose kubelet resizes pods at pod level.
+pub const POD_LEVEL_FEATURE: &str = "InPlacePodLevelResourcesVerticalScaling";
+
+/// Minor version of Kubernetes from which pods with resources at pod level can be resized.
+const POD_LEVEL_MINOR: u32 = 36;
 
 /// Both resources that determine the QoS class.
 const RESOURCES: [ResourceName; 2] = [ResourceName::Cpu, ResourceName::Memory];
@@ -28,14 +36,21 @@ pub struct PodComposition {
     /// Resources at pod level; None if the pod has none.
     pub whole: Option<ContainerAmounts>,
     pub overhead: Amounts,
-    /// None if the node is not known.
+    /// None if the pod is on no node.
     pub node: Option<PodNode>,
+    /// Minor version of the API server, if it was asked for.
+    pub minor: Option<u32>,
+    /// Whether a running container has no resources in its status: kubelets before 1.33 report none.
+    pub is_unreported: bool,
 }
 
 /// Requests and limits of a container.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(default)]
 pub struct ContainerAmounts {
+    /// Name of the container.
+    #[serde(skip)]
+    pub name: String,
     pub requests: Amounts,
     pub limits: Amounts,
 }
@@ -44,7 +59,10 @@ pub struct ContainerAmounts {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodNode {
     pub name: String,
-    pub allocatable: Requests,
+    /// None if the node is not in the cache.
+    pub allocatable: Option<Requests>,
+    /// Whether it declares [`POD_LEVEL_FEATURE`]. None if that is not known.
+    pub resizes_pods: Option<bool>,
 }
 
 /// QoS class of a pod.
@@ -65,12 +83,28 @@ impl Display for QosClass {
     }
 }
 
+/// Returns why the API server cannot resize pods with resources at pod level, if so. `minor`: its minor version.
+pub fn pod_level_refusal(minor: Option<u32>) -> Option<String> {
+    let old = minor.filter(|minor| *minor < POD_LEVEL_MINOR)?;
+    Some(format!(
+        "pods with resources at pod level can be resized in place from Kubernetes 1.{POD_LEVEL_MINOR} on, and the API \
+         server has version 1.{old}"
+    ))
+}
+
 impl PodComposition {
-    /// Returns why the API server or the kubelet would refuse to resize the container at this index, if so. `name`:
-    /// name of the pod.
-    pub fn refusal(&self, name: &str, index: usize, resource: ResourceName, to: &Quantities) -> Option<String> {
+    /// Returns why the API server or the kubelet would refuse this resize, if so. `name`: name of the pod. `index`:
+    /// index of the container; None for the pod as a whole.
+    pub fn refusal(&self, name: &str, index: Option<usize>, resource: ResourceName, to: &Quantities) -> Option<String> {
+        if let Some(why) = self.unsupported(name, index.is_none()) {
+            return Some(why);
+        }
         let mut after = self.clone();
-        after.containers.get_mut(index)?.set(resource, to);
+        match index {
+            Some(index) => after.containers.get_mut(index)?,
+            None => after.whole.as_mut()?,
+        }
+        .set(resource, to);
         let (is, would) = (self.class(), after.class());
         if is != would {
             return Some(format!(
@@ -78,7 +112,32 @@ impl PodComposition {
                  and max so that {is} is kept"
             ));
         }
-        after.above_pod(name, index, resource).or_else(|| after.above_node(name))
+        let above = match index {
+            Some(index) => after.above_pod(name, after.containers.get(index)?, resource),
+            None => after.below_containers(name, resource),
+        };
+        above.or_else(|| after.above_node(name))
+    }
+
+    /// Returns what the version of the API server or of the node lacks, if anything.
+    fn unsupported(&self, name: &str, is_of_pod: bool) -> Option<String> {
+        if let Some(why) = self.whole.as_ref().and_then(|_| pod_level_refusal(self.minor)) {
+            return Some(format!("pod {name} has resources at pod level: {why}"));
+        }
+        let node = self.node.as_ref().map(|node| node.name.as_str()).unwrap_or_default();
+        if self.is_unreported {
+            return Some(format!(
+                "the kubelet of node {node} does not report the resources of pod {name}, as kubelets do from 1.33 on: \
+                 upgrade the node, or move the pod"
+            ));
+        }
+        let lacks = is_of_pod && self.node.as_ref().is_some_and(|node| node.resizes_pods == Some(false));
+        lacks.then(|| {
+            format!(
+                "node {node} of pod {name} does not declare {POD_LEVEL_FEATURE}, as nodes do from Kubernetes \
+                 1.{POD_LEVEL_MINOR} on: upgrade the node, or resize a container"
+            )
+        })
     }
 
     /// Computes the QoS class, from the resources at pod level if there are some.
@@ -121,36 +180,54 @@ impl PodComposition {
     }
 
     /// Returns how the container leaves the resources of the pod, if it does.
-    fn above_pod(&self, name: &str, index: usize, resource: ResourceName) -> Option<String> {
+    fn above_pod(&self, name: &str, container: &ContainerAmounts, resource: ResourceName) -> Option<String> {
         let whole = self.whole.as_ref()?;
-        let container = self.containers.get(index)?;
-        let message = |what: &str, amount, of_pod| {
+        let message = |what: &str, (amount, of_pod)| {
             let (amount, of_pod) = (shown(resource, amount), shown(resource, of_pod));
             let word = resource.as_str();
             format!(
                 "{what} would be {amount} {word}, more than the {of_pod} of pod {name} as a whole: lower max, or raise \
-                 the resources of the pod in its template"
+                 the resources of the pod first"
             )
         };
-        let limits = (amount_of(&container.limits, resource), amount_of(&whole.limits, resource));
-        if let (Some(limit), Some(most)) = limits
-            && limit > most
-        {
-            return Some(message("the limit of the container", limit, most));
-        }
+        let of_limits = limit_above(container, whole, resource).map(|pair| message("the limit of the container", pair));
+        of_limits.or_else(|| Some(message("the requests of the containers", self.requests_above(whole, resource)?)))
+    }
+
+    /// Returns how the pod as a whole leaves what its containers have, if it does.
+    fn below_containers(&self, name: &str, resource: ResourceName) -> Option<String> {
+        let whole = self.whole.as_ref()?;
+        let message = |what: &str, (amount, of_pod)| {
+            let (amount, of_pod) = (shown(resource, amount), shown(resource, of_pod));
+            let word = resource.as_str();
+            format!(
+                "pod {name} as a whole would have {of_pod} {word}, less than {what}, {amount}: set min, or lower that \
+                 first"
+            )
+        };
+        let of_limit = self.containers.iter().find_map(|container| {
+            let pair = limit_above(container, whole, resource)?;
+            Some(message(&format!("the limit of its container {}", container.name), pair))
+        });
+        of_limit.or_else(|| Some(message("the requests of its containers", self.requests_above(whole, resource)?)))
+    }
+
+    /// Returns the requests of all containers and that of the pod, if the containers request more.
+    fn requests_above(&self, whole: &ContainerAmounts, resource: ResourceName) -> Option<(i64, i64)> {
         let none = ResourceAmounts::default();
         let requested = of(resource, self.requests().total(none, none));
         let most = amount_of(&whole.requests, resource)?;
-        (requested > most).then(|| message("the requests of the containers", requested, most))
+        (requested > most).then_some((requested, most))
     }
 
     /// Returns how the pod leaves what its node can allocate, if it does.
     fn above_node(&self, name: &str) -> Option<String> {
-        let PodNode { name: node, allocatable } = self.node.as_ref()?;
+        let PodNode { name: node, allocatable, .. } = self.node.as_ref()?;
+        let allocatable = (*allocatable)?;
         let whole = self.whole.as_ref().map(|whole| resource_amounts(&whole.requests)).unwrap_or_default();
         let total = self.requests().total(whole, resource_amounts(&self.overhead));
         RESOURCES.into_iter().find_map(|resource| {
-            let (requested, most) = (of(resource, total), of(resource, *allocatable));
+            let (requested, most) = (of(resource, total), of(resource, allocatable));
             (requested > most).then(|| {
                 let (requested, most, word) = (shown(resource, requested), shown(resource, most), resource.as_str());
                 format!(
@@ -179,6 +256,12 @@ impl ContainerAmounts {
             }
         }
     }
+}
+
+/// Returns the limit of the container and that of the pod, if the container has the larger one.
+fn limit_above(container: &ContainerAmounts, whole: &ContainerAmounts, resource: ResourceName) -> Option<(i64, i64)> {
+    let (limit, most) = (amount_of(&container.limits, resource)?, amount_of(&whole.limits, resource)?);
+    (limit > most).then_some((limit, most))
 }
 
 /// Amount in millicores or bytes. The API server has validated it, so text that does not parse counts as missing.

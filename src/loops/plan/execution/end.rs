@@ -3,9 +3,9 @@
 use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
-use super::resize;
 use super::texts::done_text;
 use super::types::{EffectResult, ExecutionContext, ExecutionEffect, ExecutionStep, RungAction, Sent, TargetState};
+use super::{deferral, resize};
 use crate::common::{LAST_ACTION_SUCCEEDED, later, micro_time};
 use crate::rung;
 use ganglion_api::closed_loop::reasons::LoopReason;
@@ -20,6 +20,9 @@ const NO_DECISION: &str = "no decision yet";
 
 /// Returns the step after an effect of this claim.
 pub fn after_effect(context: &ExecutionContext, effect: &ExecutionEffect, acted: &EffectResult) -> ExecutionStep {
+    if let ExecutionEffect::TakeBack { .. } = effect {
+        return deferral::after_effect(context, acted);
+    }
     let seq = context.status.claim.as_ref().map(|claim| claim.seq).or(context.status.seq).unwrap_or(0);
     let context = &ExecutionContext { sent: sent_after(context, effect, acted), ..*context };
     match (acted, effect) {
@@ -33,6 +36,7 @@ pub fn after_effect(context: &ExecutionContext, effect: &ExecutionEffect, acted:
                 ExecutionEffect::Tune { tuning, .. } => tuning.message.clone().unwrap_or_default(),
                 ExecutionEffect::Scale { .. }
                 | ExecutionEffect::Resize { .. }
+                | ExecutionEffect::TakeBack { .. }
                 | ExecutionEffect::Template { .. }
                 | ExecutionEffect::Patch { .. }
                 | ExecutionEffect::Create { .. }
@@ -150,6 +154,7 @@ fn end(
         let surplus = last_changes.len().saturating_sub(LAST_CHANGES_LIMIT);
         last_changes.drain(..surplus);
     }
+    let deferred = deferral::after_claim(context, !has_changed || state == ExecutionState::Done);
     ExecutionStatus {
         tag,
         seq: Some(seq),
@@ -163,6 +168,7 @@ fn end(
         claim: None,
         carried_out,
         last_changes,
+        deferred,
         ..old
     }
 }

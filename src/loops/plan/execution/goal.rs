@@ -171,7 +171,10 @@ pub fn quantities(resize: &Resize, now: &Quantities, unknown: bool) -> Result<Qu
     }
     Err(match why {
         Some(why) => NoPlan::Limited(why),
-        None => NoPlan::invalid(format!("container {} has no such request or limit", resize.container)),
+        None => NoPlan::invalid(match &resize.container {
+            Some(container) => format!("container {container} has no such request or limit"),
+            None => "the pods have no such request or limit at pod level".to_owned(),
+        }),
     })
 }
 
@@ -182,7 +185,7 @@ pub fn raises(resize: &Resize) -> Result<bool, NoPlan> {
 
 /// Returns the amount in millicores or bytes, to sort pods; 0 if unset.
 pub fn amount_or_zero(resize: &Resize, text: Option<&Number>) -> Result<i64, NoPlan> {
-    text.map_or(Ok(0), |text| amount(resize.resource, &resize.container, text))
+    text.map_or(Ok(0), |text| amount(resize.resource, resize.part(), text))
 }
 
 /// Returns the quantities of a pod that has `now` while the workload goes from `was` to `goal`. They are never lower

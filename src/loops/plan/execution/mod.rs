@@ -16,11 +16,13 @@
 //! | `replicas` | what to do about a target that sets no number of replicas |
 //! | `end` | the result of an effect, and the end of a decision |
 //! | `resize` | the choice of pods to resize, and their progress |
+//! | `deferral` | resizes that a kubelet defers for too long, and how they are taken back |
 //! | `trial` | the result of a rung if it were carried out, without a decision |
 //! | `undone` | whether somebody else undoes the changes of this loop |
 //! | `texts` | texts of messages; names of created objects |
 
 mod composition;
+mod deferral;
 mod end;
 pub mod goal;
 pub mod ownership;
@@ -36,7 +38,8 @@ mod undone;
 #[cfg(test)]
 mod tests;
 
-pub use composition::{ContainerAmounts, PodComposition, PodNode};
+pub use composition::{ContainerAmounts, POD_LEVEL_FEATURE, PodComposition, PodNode, pod_level_refusal};
+pub use deferral::{is_due, rung_to_read};
 pub use end::after_effect;
 pub use step::next_step;
 pub use texts::{action_name, event_id, value_text};

@@ -92,15 +92,16 @@ pub fn owned_replicas(target: &TargetRef, namespace: &str, owner: &FieldOwner, r
     OwnedField { owner: owner.clone(), paths: vec![path.clone()], path, taken_over_by: None, command }
 }
 
-/// Paths of the resources in the pod template that a resize changes, for the container at this index.
-pub fn template_paths(resize: &Resize, index: usize) -> Vec<String> {
+/// Paths of the resources in the pod template that a resize changes: of the container at this index, or of the pod.
+pub fn template_paths(resize: &Resize, index: Option<usize>) -> Vec<String> {
     let parts: &[&str] = match resize.what.unwrap_or(Bounds::Both) {
         Bounds::Requests => &["requests"],
         Bounds::Limits => &["limits"],
         Bounds::Both => &["requests", "limits"],
     };
     let resource = resize.resource.as_str();
-    let path = |part: &&str| format!("spec.template.spec.containers.{index}.resources.{part}.{resource}");
+    let container = index.map(|index| format!(".containers.{index}")).unwrap_or_default();
+    let path = |part: &&str| format!("spec.template.spec{container}.resources.{part}.{resource}");
     parts.iter().map(path).collect()
 }
 

@@ -13,7 +13,7 @@ use super::types::{
     ClaimProgress, EFFECT_TIMEOUT, ExecutionContext, ExecutionEffect, ExecutionStep, ObjectVersion, RungAction, Sent,
     TargetState, TunedLoop, WorkloadActionState, cannot_be_verified, lookup_failure,
 };
-use super::{goal, ownership, resize};
+use super::{deferral, goal, ownership, resize};
 use crate::common::{later, micro_time};
 use crate::proposal;
 use crate::tuning::effective_policy::{self, LevelStep};
@@ -49,7 +49,9 @@ pub fn resume(context: &ExecutionContext, claim: &Claim) -> ExecutionStep {
         ClaimProgress::Overtaken(message) => end(ExecutionState::Overtaken, LoopReason::Overtaken, &message),
         ClaimProgress::Failed(message) => end(ExecutionState::Failed, LoopReason::Failed, &message),
         ClaimProgress::Lost(message) => end(ExecutionState::Lost, LoopReason::Lost, &message),
-        ClaimProgress::Running(message) if context.now >= claim.deadline.0 => {
+        ClaimProgress::Running(message)
+            if context.now >= claim.deadline.0 || deferral::is_overdue(context, claim, seen) =>
+        {
             end(ExecutionState::Failed, LoopReason::TimedOut, &format!("it timed out: {message}"))
         }
         ClaimProgress::NotStarted(effect) => carry_out(context, claim, seen, *effect),

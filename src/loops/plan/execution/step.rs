@@ -10,7 +10,7 @@ use super::types::{
     EFFECT_TIMEOUT, ExecutionContext, ExecutionStep, NoPlan, ObjectVersion, RungAction, TargetState, TunedLoop,
     lookup_failure,
 };
-use super::{end, goal, ownership, resize, resume, undone};
+use super::{deferral, end, goal, ownership, resize, resume, undone};
 use crate::common::{later, micro_time};
 use crate::proposal;
 use crate::rung;
@@ -38,6 +38,11 @@ pub struct ClaimPlan {
 
 /// Returns the next step.
 pub fn next_step(context: &ExecutionContext) -> ExecutionStep {
+    deferral::next_step(context).unwrap_or_else(|| deferral::waking(context, of_decision(context)))
+}
+
+/// Returns the next step of the claim or the decision.
+fn of_decision(context: &ExecutionContext) -> ExecutionStep {
     if let Some(claim) = &context.status.claim {
         return resume::resume(context, claim);
     }

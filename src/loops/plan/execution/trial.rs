@@ -93,7 +93,9 @@ fn with_template_as_pod(rung: &Rung, seen: &TargetState) -> TargetState {
     };
     let mut target = target.clone();
     if let (true, Some((index, wants))) = (target.pods.is_empty(), &target.template) {
-        target.pods = vec![PodResources { index: *index, wants: wants.clone(), ..PodResources::default() }];
+        // A pod that does not exist uses nothing.
+        let pod = PodResources { index: *index, wants: wants.clone(), usage: Some(0), ..PodResources::default() };
+        target.pods = vec![pod];
     }
     TargetState::Resources(target)
 }

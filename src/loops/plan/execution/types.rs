@@ -108,7 +108,7 @@ pub enum TargetState {
     Forbidden(String),
     /// Its replicas, from the scale subresource.
     Scale(ObjectVersion, i32),
-    /// The resources of one container in its pods.
+    /// The resources of one container in its pods, or those of the pods as a whole.
     Resources(Box<ResizeTarget>),
     /// The value of the field.
     Field(ObjectVersion, Option<Value>),
@@ -144,37 +144,55 @@ impl TargetState {
     }
 }
 
-/// A workload with the resources of one container.
+/// A workload with the resources of one container, or of the pod as a whole.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ResizeTarget {
     pub target: ObjectVersion,
-    /// Index and resources of the container in the pod template.
-    pub template: Option<(usize, Quantities)>,
-    /// The running pods that have the container.
+    /// The resources in the pod template, with the index of the container; no index for the pod as a whole.
+    pub template: Option<(Option<usize>, Quantities)>,
+    /// The running pods that have the container, or resources at pod level.
     pub pods: Vec<PodResources>,
     /// Name of a pod that does not run yet, if there is one.
     pub starting: Option<String>,
+    /// Why the usage of the pods is not known, if it was read.
+    pub usage_problem: Option<String>,
 }
 
-/// A pod with the resources of one container.
+/// A pod with the resources of one container, or of the pod as a whole.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PodResources {
     pub name: String,
     pub thing: ObjectVersion,
-    /// Index of the container in the pod.
-    pub index: usize,
+    /// Index of the container in the pod; None for the pod as a whole.
+    pub index: Option<usize>,
     /// The resources in the pod's spec.
     pub wants: Quantities,
-    /// The resources that the kubelet reports; none if it does not report them.
+    /// The resources that the kubelet has set; none if it does not report them.
     pub has: Option<Quantities>,
+    /// The resources that the kubelet has allocated; none if it does not report them.
+    pub allocated: Option<Quantities>,
     /// Why the kubelet has not resized the pod.
     pub pending: Option<PendingResize>,
+    /// Whether a loop was the last to resize these resources.
+    pub is_resized_by_loop: bool,
+    /// Measured memory usage in bytes. None if it is not known or was not read.
+    pub usage: Option<i64>,
     /// All resources of the pod; empty if they are not known.
     pub composition: PodComposition,
 }
 
 impl PodResources {
-    /// The resources that the container has: what the kubelet reports, or the spec if it reports nothing.
+    /// Name of the pod's node.
+    pub fn node_name(&self) -> Option<&str> {
+        self.composition.node.as_ref().map(|node| node.name.as_str())
+    }
+
+    /// Whether the kubelet waits for room on the node.
+    pub fn is_deferred(&self) -> bool {
+        self.pending.as_ref().is_some_and(|pending| pending.reason == "Deferred")
+    }
+
+    /// The resources that the pod has: what the kubelet reports, or the spec if it reports nothing.
     pub fn actuated(&self) -> Quantities {
         let part = |has: fn(&Quantities) -> &Option<Number>| {
             let wanted = has(&self.wants).clone()?;
@@ -218,7 +236,8 @@ pub struct PodResize {
     /// Name of the pod's node, if it is known.
     pub node: Option<String>,
     pub thing: ObjectVersion,
-    pub index: usize,
+    /// Index of the container; None for the pod as a whole.
+    pub index: Option<usize>,
     pub from: Quantities,
     pub to: Quantities,
 }
@@ -263,13 +282,15 @@ pub enum ExecutionStep {
 pub enum ExecutionEffect {
     /// Sets the replicas of exactly this version of the target.
     Scale { target: ObjectVersion, replicas: i32 },
-    /// Resizes these pods in place, each only while its generation is the same.
-    Resize { pods: Vec<PodResize>, container: String, resource: ResourceName },
+    /// Resizes these pods in place, each only while its generation is the same. No container: the pods as a whole.
+    Resize { pods: Vec<PodResize>, container: Option<String>, resource: ResourceName },
+    /// Sets exactly these versions of pods back to their allocated resources.
+    TakeBack { pods: Vec<PodResize>, container: Option<String>, resource: ResourceName },
     /// Sets the resources in the pod template of exactly this generation of the target.
     Template {
         target: ObjectVersion,
-        index: usize,
-        container: String,
+        index: Option<usize>,
+        container: Option<String>,
         resource: ResourceName,
         from: Quantities,
         to: Quantities,
@@ -289,7 +310,7 @@ impl ExecutionEffect {
     pub fn is_atomic(&self) -> bool {
         match self {
             // The template is the last of several writes.
-            Self::Resize { .. } | Self::Template { .. } => false,
+            Self::Resize { .. } | Self::TakeBack { .. } | Self::Template { .. } => false,
             Self::Scale { .. } | Self::Patch { .. } | Self::Create { .. } | Self::Send { .. } | Self::Tune { .. } => {
                 true
             }

@@ -108,7 +108,8 @@ fn remedy(subject: &ExplainedLoop, reason: LoopReason) -> Option<Advice> {
         | LoopReason::NotSupported
         | LoopReason::Circle
         | LoopReason::TooDeep
-        | LoopReason::TimescaleOverlap => run(words, format!("kubectl edit loop {name} -n {namespace}")),
+        | LoopReason::TimescaleOverlap
+        | LoopReason::UtilizationFeedback => run(words, format!("kubectl edit loop {name} -n {namespace}")),
         LoopReason::NoSample => sample(subject, words),
         LoopReason::Forbidden => say(format!("{words} to service account {account} in namespace {namespace}.")),
         LoopReason::TargetNotFound => say(format!("Create {target}, {words}.")),
@@ -168,6 +169,10 @@ fn words(reason: LoopReason) -> Option<&'static str> {
         R::Limited => "Change the min or max of the action to allow more.",
         R::ResizePending => {
             "Make room on the pod's node, or add a rung that adds replicas. The resize is done as soon as it fits."
+        }
+        R::ResizeTakenBack => "Make room on the pod's node, or add a rung that adds replicas.",
+        R::UtilizationFeedback => {
+            "Set unit: Usage and levels in cores or bytes for the metric, or remove the rung that changes requests:"
         }
         R::Exhausted => "Raise the max of the last rung, or add a rung to the ladder.",
         R::TimedOut | R::Failed | R::Lost | R::Overtaken => {

@@ -236,6 +236,8 @@ fn what_the_user_could_do_is_said() {
 #[case("FieldConflict", "stop the named manager")]
 #[case("NotTunable", "Allow it in spec.tunable of loop web.")]
 #[case("ResizePending", "Make room on the pod's node")]
+#[case("ResizeTakenBack", "add a rung that adds replicas")]
+#[case("UtilizationFeedback", "Set unit: Usage")]
 #[case("TimedOut", "If this happens again, check the target.")]
 #[case("Overtaken", "If this happens again, check the target.")]
 #[case("Blocked", "Only one of the two may act")]

@@ -79,7 +79,8 @@ impl Claimant {
 
 /// Whether an autoscaler writes this dimension, or a part of it.
 fn holds(controls: &Controls, dimension: &str) -> bool {
-    let has_resource = |resource: &&str| rung::contains_resource(dimension, resource) && controls.holds_any(resource);
+    let has_resource =
+        |resource: &&str| rung::contains_resource(dimension, "*", resource) && controls.holds_any(resource);
     controls.holds(dimension) || ["cpu", "memory"].iter().any(has_resource)
 }
 
@@ -142,7 +143,7 @@ fn overlap(one: &str, other: &str) -> bool {
 fn contains(outer: &str, inner: &str) -> bool {
     let is_path = inner.strip_prefix(outer).is_some_and(|rest| rest.starts_with('.'));
     let resource = inner.split_once('/').filter(|(container, _)| !container.contains('.'));
-    is_path || resource.is_some_and(|(_, resource)| rung::contains_resource(outer, resource))
+    is_path || resource.is_some_and(|(part, resource)| rung::contains_resource(outer, part, resource))
 }
 
 fn order(claimant: &Claimant) -> (ClaimantKind, Timestamp, &str, &Uid) {

@@ -159,7 +159,8 @@ pub fn rights(rung: &Rung, target: &TargetRef, kind: TargetResource) -> Vec<Acce
         Rung { resize: Some(resize), .. } => {
             let pods = [right("list", "", "pods", None, None), right("patch", "", "pods", Some("resize"), None)];
             let template = (resize.template == Some(true)).then(|| of_target("patch", None));
-            [of_target("get", None)].into_iter().chain(pods).chain(template).collect()
+            let usage = rung::lowers_memory_limits(rung).then(|| right("list", "metrics.k8s.io", "pods", None, None));
+            [of_target("get", None)].into_iter().chain(pods).chain(template).chain(usage).collect()
         }
         Rung { patch: Some(_), .. } => vec![of_target("get", None), of_target("patch", None)],
         Rung { workload_action: Some(template), .. } => {

@@ -1,6 +1,8 @@
 //! Tests of the third stage.
 
 mod crashes;
+mod deferral;
+mod deferral_crashes;
 mod goal;
 mod ownership;
 mod resize;

@@ -76,7 +76,7 @@ fn seen(rung: &Rung, owned: Option<OwnedField>) -> TargetState {
     match (&rung.scale, &rung.resize) {
         (Some(_), _) => TargetState::Scale(target, 5),
         (None, Some(_)) => {
-            let template = Some((0, memory));
+            let template = Some((Some(0), memory));
             TargetState::Resources(Box::new(ResizeTarget { target, template, ..ResizeTarget::default() }))
         }
         (None, None) => TargetState::Field(target, Some(json!(5))),
@@ -135,7 +135,7 @@ fn a_template_is_handed_over_by_container_and_a_text_is_not_shown() {
         "k:{\"name\":\"app\"}": {"f:resources": {"f:limits": {"f:memory": {}}}}}}}});
     let object = deployment(&[("argocd-controller", "Apply", APPLIED_AT, all)], None);
     let resize = rung(resize(true));
-    let paths = template_paths(resize.resize.as_ref().unwrap(), 0);
+    let paths = template_paths(resize.resize.as_ref().unwrap(), Some(0));
     assert_eq!(paths.len(), 2, "{paths:?}");
     assert_eq!(owned(&object, &resize, &paths[0], &[]), None, "the manifest has no request");
     let found = owned(&object, &resize, &paths[1], &[]).unwrap();
@@ -291,7 +291,7 @@ fn the_owner_of_one_resource_of_a_container_is_not_that_of_another(
     let resize = rung(resize(true));
     let dimension = rung::dimension(&resize);
     let find = |object: &DynamicObject, index: usize, memory: &[SeenOwner]| {
-        let paths = template_paths(resize.resize.as_ref().unwrap(), index);
+        let paths = template_paths(resize.resize.as_ref().unwrap(), Some(index));
         TargetObject { target: &target(), namespace: "shop", object }.owned_field(&dimension, &paths, memory)
     };
     let first = find(&deployment(&[("flux", "Apply", APPLIED_AT, fields(applied))], None), 0, &[]);

@@ -4,7 +4,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 use crate::execution::{
-    EffectResult, ExecutionContext, ExecutionEffect, ExecutionStep, ObjectVersion, PendingResize, PodComposition,
+    EffectResult, ExecutionContext, ExecutionEffect, ExecutionStep, ObjectVersion, PendingResize, PodNode,
     PodResources, ResizeTarget, Sent, TargetState, after_effect, next_step,
 };
 use crate::tests::bench::at;
@@ -15,11 +15,11 @@ use ganglion_api::execution::{ExecutionSpec, ExecutionState, ExecutionStatus, Qu
 
 /// An API server with a workload's pods, and the Execution that resizes them.
 pub struct Stage {
-    spec: ExecutionSpec,
+    pub spec: ExecutionSpec,
     actions: Vec<LoopAction>,
-    status: ExecutionStatus,
+    pub status: ExecutionStatus,
     pub chosen: Chosen,
-    seen: ResizeTarget,
+    pub seen: ResizeTarget,
 }
 
 pub fn memory(request: &str) -> Quantities {
@@ -30,11 +30,11 @@ fn pod(name: &str, has: &str) -> PodResources {
     PodResources {
         name: name.into(),
         thing: ObjectVersion { uid: name.into(), generation: 1, version: "1".into(), ..ObjectVersion::default() },
-        index: 0,
+        index: Some(0),
         wants: memory(has),
         has: Some(memory(has)),
-        pending: None,
-        composition: PodComposition::default(),
+        allocated: Some(memory(has)),
+        ..PodResources::default()
     }
 }
 
@@ -66,9 +66,9 @@ impl Stage {
                     version: "1".into(),
                     ..ObjectVersion::default()
                 },
-                template: Some((0, memory("256Mi"))),
+                template: Some((Some(0), memory("256Mi"))),
                 pods: pods.iter().map(|(name, has)| pod(name, has)).collect(),
-                starting: None,
+                ..ResizeTarget::default()
             },
         }
     }
@@ -81,7 +81,18 @@ impl Stage {
     pub fn write(&mut self, name: &str, wants: &str) {
         let pod = self.pod(name);
         pod.thing.generation += 1;
-        (pod.wants, pod.has) = (memory(wants), Some(memory(wants)));
+        (pod.wants, pod.has, pod.allocated) = (memory(wants), Some(memory(wants)), Some(memory(wants)));
+        pod.pending = None;
+    }
+
+    /// Writes the spec of this pod, as we would; its kubelet on node n1 has no room for it.
+    pub fn defer(&mut self, name: &str, wants: &str) {
+        let pod = self.pod(name);
+        pod.thing.generation += 1;
+        pod.wants = memory(wants);
+        pod.pending = Some(pending("Deferred", "node is full"));
+        pod.is_resized_by_loop = true;
+        pod.composition.node = Some(PodNode { name: "n1".into(), ..PodNode::default() });
     }
 
     pub fn step(&mut self, second: i64, acted: Option<(&ExecutionEffect, EffectResult)>) -> ExecutionStep {
@@ -113,9 +124,14 @@ impl Stage {
 
     /// Returns the next effect, after all records before it.
     #[track_caller]
-    fn effect(&mut self) -> ExecutionEffect {
+    pub fn effect(&mut self) -> ExecutionEffect {
+        self.effect_at(0)
+    }
+
+    #[track_caller]
+    pub fn effect_at(&mut self, second: i64) -> ExecutionEffect {
         for _ in 0..3 {
-            if let ExecutionStep::Act(effect) = self.step(0, None) {
+            if let ExecutionStep::Act(effect) = self.step(second, None) {
                 return *effect;
             }
         }
@@ -124,7 +140,19 @@ impl Stage {
 
     #[track_caller]
     pub fn names(&mut self) -> Vec<String> {
-        let ExecutionEffect::Resize { pods, .. } = self.effect() else { panic!("not a resize") };
+        self.names_at(0)
+    }
+
+    /// Decides on this rung, which becomes the only one.
+    pub fn decide(&mut self, seq: i64, rung: &Value) {
+        let action = serde_json::from_value(rung.clone()).unwrap();
+        self.actions[0].ladder = vec![action];
+        (self.chosen.seq, self.chosen.action) = (seq, self.actions[0].ladder[0].clone());
+    }
+
+    #[track_caller]
+    pub fn names_at(&mut self, second: i64) -> Vec<String> {
+        let ExecutionEffect::Resize { pods, .. } = self.effect_at(second) else { panic!("not a resize") };
         pods.into_iter().map(|pod| format!("{} {}", pod.name, pod.to.request.unwrap().as_str())).collect()
     }
 
@@ -204,7 +232,7 @@ fn the_template_comes_after_the_pods_and_only_while_nobody_wrote_the_workload() 
     let ExecutionEffect::Template { to, .. } = stage.effect() else { panic!("not the template") };
     assert_eq!(to, memory("512Mi"));
     stage.seen.target.generation = 2;
-    stage.seen.template = Some((0, memory("512Mi")));
+    stage.seen.template = Some((Some(0), memory("512Mi")));
     // The rollout has replaced the pods already.
     stage.seen.pods.clear();
     let message = stage.ends(ExecutionState::Done, LoopReason::Done);
@@ -229,7 +257,7 @@ fn a_template_that_somebody_sets_back_three_times_is_left_alone() {
             let ExecutionStep::Act(effect) = stage.step(0, None) else { continue };
             match *effect {
                 ExecutionEffect::Template { to, .. } => {
-                    stage.seen.template = Some((0, to));
+                    stage.seen.template = Some((Some(0), to));
                     stage.seen.target.generation += 1;
                     stage.seen.target.written_by = None;
                 }
@@ -237,7 +265,7 @@ fn a_template_that_somebody_sets_back_three_times_is_left_alone() {
             }
         }
         reasons.push(stage.status.reason);
-        stage.seen.template = Some((0, memory("256Mi")));
+        stage.seen.template = Some((Some(0), memory("256Mi")));
         stage.seen.target.generation += 1;
         stage.seen.target.written_by = Some("helm".into());
         stage.write("a", "256Mi");

@@ -22,7 +22,7 @@ fn possible(before: &str, after: &str) -> Trial {
 fn resources(request: Option<&str>, pods: usize) -> TargetState {
     let wants = Quantities { request: request.map(|text| text.into()), limit: None };
     let pod = PodResources { wants: wants.clone(), ..PodResources::default() };
-    let template = request.map(|_| (0, wants));
+    let template = request.map(|_| (Some(0), wants));
     TargetState::Resources(Box::new(ResizeTarget { template, pods: vec![pod; pods], ..ResizeTarget::default() }))
 }
 

@@ -193,6 +193,35 @@ fn a_patch_of_resources_in_the_template_conflicts_as_a_resize_does(#[case] path:
     }
 }
 
+/// Resources at pod level are a field of their own, which a VerticalPodAutoscaler of the containers would exceed or waste.
+#[rstest]
+#[case("spec.template", &["cpu", "memory"])]
+#[case("spec.template.spec.resources", &["cpu", "memory"])]
+#[case("spec.template.spec.resources.limits.cpu", &["cpu"])]
+#[case("spec.template.spec.containers.0.resources.requests.memory", &[])]
+#[case("app/memory", &[])]
+fn a_resize_at_pod_level_conflicts_with_patches_of_these_resources(#[case] other: &str, #[case] changed: &[&str]) {
+    let mut this = demo(json!({}));
+    for resource in ["cpu", "memory"] {
+        let resize = json!({"pod": true, "resource": resource, "factor": "2", "max": "4"});
+        let resize = json!([{"when": {"metric": "cpu", "side": "Low"}, "ladder": [{"resize": resize}]}]);
+        this.actions = serde_json::from_value(resize).unwrap();
+        let all = dimensions(&this, None);
+        assert_eq!(all, [format!("Pod/{resource}")]);
+        let named: Vec<&str> = all.iter().map(String::as_str).collect();
+        let resizing = claimant(ClaimantKind::ClosedLoop, "resizing", 1, &named);
+        let patching = claimant(ClaimantKind::ClosedLoop, "patching", 0, &[other]);
+        assert_eq!(find(&resizing, &[patching]).is_some(), changed.contains(&resource), "{other} {resource}");
+        let vertical: VerticalPodAutoscaler = serde_json::from_value(json!({
+            "apiVersion": "autoscaling.k8s.io/v1", "kind": "VerticalPodAutoscaler", "metadata": {"name": "vpa"},
+            "spec": {"targetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}},
+        }))
+        .unwrap();
+        let vertical = Claimant::autoscaler(&VpaFact::from(vertical).0, &all);
+        assert!(find(&resizing, &[vertical]).is_some(), "{resource}");
+    }
+}
+
 #[test]
 fn patches_of_two_containers_do_not_conflict() {
     let path = |index| format!("spec.template.spec.containers.{index}.resources.requests.memory");

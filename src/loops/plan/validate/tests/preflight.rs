@@ -33,6 +33,14 @@ fn needed(rung: Value, kind: TargetResource, api_version: &str) -> Vec<String> {
     json!({"resize": {"container": "c", "resource": "cpu", "factor": "2", "max": "4", "template": true}}),
     &["get apps/deployments web", "list /pods", "patch /pods/resize", "patch apps/deployments web"]
 )]
+#[case::lower_memory_limits(
+    json!({"resize": {"pod": true, "resource": "memory", "factor": "0.5", "min": "1Mi"}}),
+    &["get apps/deployments web", "list /pods", "patch /pods/resize", "list metrics.k8s.io/pods"]
+)]
+#[case::lower_memory_requests(
+    json!({"resize": {"container": "c", "resource": "memory", "factor": "0.5", "min": "1Mi", "what": "Requests"}}),
+    &["get apps/deployments web", "list /pods", "patch /pods/resize"]
+)]
 #[case::patch(
     json!({"patch": {"path": "spec.x", "to": "1"}}),
     &["get apps/deployments web", "patch apps/deployments web"]
