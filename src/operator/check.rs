@@ -138,8 +138,8 @@ impl<'a> LoopCheck<'a> {
             return None;
         }
         report.passed("its spec can be used, and nothing else acts on the same target");
-        if let Some(overlap) = &assessment.overlap {
-            report.unsure(overlap.clone());
+        for warning in [&assessment.overlap, &assessment.feedback].into_iter().flatten() {
+            report.unsure(warning.clone());
         }
         Some((assessment.children.monitoring.clone(), assessment.stages.clone()?))
     }

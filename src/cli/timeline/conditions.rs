@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use super::model::{Draft, EventHint, Lane, TimelineEntry, Tone};
 
 /// Conditions whose status `True` is bad news.
-const BAD: [&str; 5] = ["Stalled", "Conflict", "ChangeUndone", "TimescaleOverlap", "Inaccurate"];
+const BAD: [&str; 6] = ["Stalled", "Conflict", "ChangeUndone", "TimescaleOverlap", "UtilizationFeedback", "Inaccurate"];
 
 /// Adds the conditions of an object. `shown`: whether a condition is shown. A condition with the time, reason and
 /// message of another one is the same happening.

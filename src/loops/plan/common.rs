@@ -24,6 +24,9 @@ pub const TRACKING: &str = "Tracking";
 /// Type of the condition that is true while somebody else undoes the changes of a loop.
 pub const CHANGE_UNDONE: &str = "ChangeUndone";
 
+/// Type of the condition of a loop that changes the requests that one of its metrics is in percent of.
+pub const UTILIZATION_FEEDBACK: &str = "UtilizationFeedback";
+
 /// Field of a spec with a value that the schema accepts and the operator cannot use.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("{field}: {problem}")]

@@ -16,7 +16,7 @@ use ganglion_core::reading::MetricReading;
 use ganglion_core::world::World;
 
 /// Types of the conditions that have figures: the closed set of the field documentation.
-pub const CONDITIONS: [&str; 10] = [
+pub const CONDITIONS: [&str; 11] = [
     "Ready",
     "Reconciling",
     "Stalled",
@@ -27,6 +27,7 @@ pub const CONDITIONS: [&str; 10] = [
     "Preflight",
     "Conflict",
     "TimescaleOverlap",
+    "UtilizationFeedback",
 ];
 
 /// The figures of one loop.

@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 
-use crate::common::{CHANGE_UNDONE, LAST_ACTION_SUCCEEDED, TRACKING};
+use crate::common::{CHANGE_UNDONE, LAST_ACTION_SUCCEEDED, TRACKING, UTILIZATION_FEEDBACK};
 use crate::decision::{Executor, settlement};
 pub use crate::proposal::Proposal;
 use crate::tuning::effective_policy::declared_rank;
@@ -268,6 +268,7 @@ fn now(subject: &ExplainedLoop) -> String {
     let troubles = [
         ("Conflict", true),
         ("TimescaleOverlap", true),
+        (UTILIZATION_FEEDBACK, true),
         (CHANGE_UNDONE, true),
         (DATA_AVAILABLE, false),
         (TRACKING, false),

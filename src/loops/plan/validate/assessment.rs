@@ -12,10 +12,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::chain::{self, ChainError, LoopLink};
 use super::conflict::{self, Claimant, Conflict};
+use super::feedback::feedback;
 use super::preflight::Preflight;
 use crate::acted;
 use crate::children::{Children, children};
-use crate::common::{CHANGE_UNDONE, FieldError, LAST_ACTION_SUCCEEDED, TRACKING, time_text};
+use crate::common::{CHANGE_UNDONE, FieldError, LAST_ACTION_SUCCEEDED, TRACKING, UTILIZATION_FEEDBACK, time_text};
 use crate::decision::DecisionRules;
 use crate::execution::{UndoneField, undone_fields};
 use crate::monitoring::{MonitoringRules, NOT_YET};
@@ -98,6 +99,8 @@ pub struct Assessment {
     pub problem: Option<LoopProblem>,
     /// Message if the interval is too short for the loop that this loop tunes.
     pub overlap: Option<String>,
+    /// Message if the loop changes the requests that one of its metrics is in percent of.
+    pub feedback: Option<String>,
 }
 
 /// Assesses a loop.
@@ -118,6 +121,7 @@ pub fn assess(case: &AssessmentInput) -> Assessment {
             effective: policy.shown,
             problem,
             overlap: chain::overlap(case.name, case.links),
+            feedback: feedback(case.spec),
         };
     };
     let mut blocked = children_of(case, &policy, Some(why.to_owned()));
@@ -125,7 +129,7 @@ pub fn assess(case: &AssessmentInput) -> Assessment {
         (blocked.monitoring.paused, blocked.execution.paused) = (true, true);
     }
     let stages = read.ok().and_then(|(watch, _)| Some((watch, DecisionRules::parse(&blocked.decision).ok()?)));
-    Assessment { children: Arc::new(blocked), stages, effective: policy.shown, problem, overlap: None }
+    Assessment { children: Arc::new(blocked), stages, effective: policy.shown, problem, overlap: None, feedback: None }
 }
 
 /// Specs of the children. `blocked` is the reason why the loop may not act.
@@ -244,6 +248,10 @@ pub fn status(
     if let Some(message) = &assessment.overlap {
         let reason = LoopReason::TimescaleOverlap;
         conditions.push(conditions::condition(old, "TimescaleOverlap", "True", reason.as_str(), message, stamp));
+    }
+    if let Some(message) = &assessment.feedback {
+        let reason = LoopReason::UtilizationFeedback;
+        conditions.push(conditions::condition(old, UTILIZATION_FEEDBACK, "True", reason.as_str(), message, stamp));
     }
     let target = &case.spec.target;
     ClosedLoopStatus {

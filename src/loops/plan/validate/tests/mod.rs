@@ -2,4 +2,5 @@
 
 mod assessment;
 mod chain;
+mod feedback;
 mod preflight;
