@@ -208,6 +208,17 @@ fn a_loop_that_could_not_work_is_refused() {
         |spec| spec["actions"][0]["ladder"] = json!([{"resize": {"container": "a", "resource": "cpu", "factor": "2"}}]),
         "needs max",
     );
+    for (members, words) in [
+        (json!({}), "exactly one of container, pod: true"),
+        (json!({"pod": false}), "exactly one of container, pod: true"),
+        (json!({"container": "a", "pod": true}), "exactly one of container, pod: true"),
+        (json!({"pod": true, "takeBackAfter": "9s"}), "takeBackAfter must be 10s to 1h"),
+        (json!({"pod": true, "takeBackAfter": "61m"}), "takeBackAfter must be 10s to 1h"),
+    ] {
+        let mut resize = json!({"resource": "cpu", "factor": "2", "max": "4"});
+        resize.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
+        refused("push/weighted.yaml", |spec| spec["actions"][0]["ladder"] = json!([{"resize": resize}]), words);
+    }
 }
 
 #[test]
