@@ -19,6 +19,7 @@ pub mod items;
 pub mod json_patch;
 pub mod kind_path;
 pub mod layout;
+pub mod metrics_api;
 pub mod names;
 pub mod namespaces;
 pub mod node_values;

@@ -70,6 +70,18 @@ pub fn show_millis(millis: i64) -> String {
     if millis % 1000 == 0 { (millis / 1000).to_string() } else { format!("{millis}m") }
 }
 
+/// Renders a number of billionths as a decimal number, exactly.
+pub fn show_nanos(nanos: i128) -> String {
+    let (size, one) = (nanos.unsigned_abs(), 1_000_000_000);
+    let sign = if nanos < 0 { "-" } else { "" };
+    let (whole, rest) = (size / one, size % one);
+    if rest == 0 {
+        return format!("{sign}{whole}");
+    }
+    let fraction = format!("{rest:09}");
+    format!("{sign}{whole}.{}", fraction.trim_end_matches('0'))
+}
+
 /// Renders an amount of memory, in bytes, as a quantity: in the largest binary unit in which it is a whole number or at
 /// least ten, rounded down.
 pub fn show_bytes(bytes: i64) -> String {

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::error::Error;
 use super::writer::{AnswerBounds, Writer, strict};
 use ganglion_core::json_patch::JsonPatch;
-use ganglion_core::kind_path::{KindPath, segment};
+use ganglion_core::kind_path::{KindPath, MetricPath, segment};
 
 /// The impersonation header.
 const HEADER: &str = "impersonate-user";
@@ -78,6 +78,12 @@ impl Account {
     /// bound the body.
     pub async fn open_list(&self, kind: &KindPath, labels: &str) -> Result<http::Response<Body>, Error> {
         let request = Request::new(kind.as_str()).list(&ListParams::default().labels(labels)).map_err(malformed)?;
+        self.writer.send(self.impersonated(request)?).await
+    }
+
+    /// Reads the values of a metric. Returns the response unread, whatever its status; the caller must bound the body.
+    pub async fn open_metric(&self, path: &MetricPath) -> Result<http::Response<Body>, Error> {
+        let request = http::Request::get(path.as_str()).body(Vec::new()).map_err(malformed)?;
         self.writer.send(self.impersonated(request)?).await
     }
 
@@ -157,6 +163,11 @@ impl Account {
 
     /// Message for a 403 answer. The API server's text names the user, the verb and the resource.
     pub fn refusal_message(&self, refused: &str) -> String {
+        self.refusal_message_in(&self.namespace, refused)
+    }
+
+    /// The same for a request in this namespace, which may be another one.
+    pub fn refusal_message_in(&self, requested: &str, refused: &str) -> String {
         let Self { namespace, name, .. } = self;
         if is_impersonation(refused) {
             return format!(
@@ -165,7 +176,7 @@ impl Account {
             );
         }
         format!(
-            "grant service account {name} this verb on this resource in namespace {namespace}, and create the account if \
+            "grant service account {name} this verb on this resource in namespace {requested}, and create the account if \
              there is none: {refused}"
         )
     }

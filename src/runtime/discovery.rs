@@ -1,5 +1,6 @@
 //! Discovery: the plural of a kind, whether it has a scale subresource, the path of its number of replicas, whether the
-//! API server serves a subresource that older versions lack, its version, and what features a node declares. Answers are cached: five minutes, and
+//! API server serves a subresource that older versions lack, its version, in which version it serves an API with
+//! metrics, and what features a node declares. Answers are cached: five minutes, and
 //! [`MISSING_HOLDS`] for a kind that does not exist.
 //!
 //! Only the CustomResourceDefinition of a kind has the path of its number of replicas: neither the lists of API
@@ -21,6 +22,7 @@ use super::error::Error;
 use super::writer::{AnswerBounds, Writer};
 use ganglion_core::items::Items;
 use ganglion_core::kind_path::{BadSegment, KindPath, segment};
+use ganglion_core::metrics_api::MetricsApi;
 
 /// Lifetime of a cached answer. A CRD may be installed, removed, or gain a scale subresource.
 const HOLDS: SignedDuration = SignedDuration::from_mins(5);
@@ -76,6 +78,21 @@ struct DefinedSubresources {
 #[serde(rename_all = "camelCase")]
 struct DefinedScale {
     spec_replicas_path: String,
+}
+
+/// Bounds of the description of an API group.
+const GROUP: AnswerBounds = AnswerBounds { bytes: 64 << 10, values: 1 << 12 };
+
+/// Fields of an `APIGroup` that are used.
+#[derive(Deserialize)]
+struct ServedGroup {
+    versions: Items<ServedVersion, VERSIONS>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ServedVersion {
+    group_version: String,
 }
 
 /// Fields of an `APIResourceList` that are used.
@@ -178,6 +195,8 @@ pub struct Discovery {
     minor_version: Mutex<CachedAnswers<Option<u32>>>,
     /// Whether a node declares a feature; None for a node that does not exist.
     features: Mutex<CachedAnswers<Option<bool>>>,
+    /// Index of the version of an API with metrics that is served.
+    versions: Mutex<CachedAnswers<usize>>,
 }
 
 fn lock<T>(answers: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -222,6 +241,45 @@ impl Discovery {
         }
         lock(&self.found).put(id, at, found.clone());
         Ok(Some(found))
+    }
+
+    /// Returns the API version in which an API with metrics is served, the preferred one of several; None if the API
+    /// server does not know the group.
+    pub async fn metrics_version(&self, ctx: &Context, api: &MetricsApi) -> Result<Option<&'static str>, Error> {
+        self.metrics_version_at(&ctx.writer, ctx.now(), api).await
+    }
+
+    async fn metrics_version_at(
+        &self,
+        writer: &Writer,
+        now: Timestamp,
+        api: &MetricsApi,
+    ) -> Result<Option<&'static str>, Error> {
+        let id = (api.group.to_owned(), String::new());
+        if let Some(found) = lock(&self.versions).get(&id, now, HOLDS) {
+            return Ok(api.versions.get(found).copied());
+        }
+        if lock(&self.missing).get(&id, now, MISSING_HOLDS).is_some() {
+            return Ok(None);
+        }
+        let request = http::Request::get(format!("/apis/{}", api.group)).body(Vec::new());
+        let request = request.map_err(|error| Error::Malformed(error.to_string()))?;
+        let served = match writer.bounded::<ServedGroup>(request, GROUP).await {
+            Ok(group) => group.versions.kept,
+            Err(Error::NotFound(_)) => Vec::new(),
+            Err(error) => return Err(error),
+        };
+        let is_served = |version: &&'static str| served.iter().any(|one| one.group_version == **version);
+        match api.versions.iter().position(|version| is_served(&version)) {
+            Some(index) => lock(&self.versions).put(id, now, index),
+            None => lock(&self.missing).put(id, now, ()),
+        }
+        Ok(api.versions.iter().copied().find(|version| is_served(&version)))
+    }
+
+    /// Forgets the version of an API with metrics, which may be served in another one from now on.
+    pub fn forget_metrics_version(&self, api: &MetricsApi) {
+        lock(&self.versions).0.remove(&(api.group.to_owned(), String::new()));
     }
 
     /// Whether the API server serves this subresource, such as `pods/resize` of `v1`.
@@ -366,6 +424,7 @@ mod tests {
 
     use super::*;
     use crate::metrics::Metrics;
+    use ganglion_core::metrics_api::CUSTOM_METRICS;
 
     /// A writer whose API server answers each request with this status and body, and the number of requests.
     fn api_server(status: u16, body: String) -> (Writer, Arc<AtomicUsize>) {
@@ -458,6 +517,34 @@ mod tests {
         ] {
             assert_eq!(discovery.serves_at(&writer, at(second), "v1", name).await.unwrap(), expected, "{name}");
             assert_eq!(asked.load(Ordering::Relaxed), requests, "{name} {second}");
+        }
+    }
+
+    fn group(versions: &[&str]) -> String {
+        let version =
+            |version: &&str| json!({"groupVersion": format!("custom.metrics.k8s.io/{version}"), "version": version});
+        let versions: Vec<_> = versions.iter().map(version).collect();
+        json!({"kind": "APIGroup", "name": "custom.metrics.k8s.io", "versions": versions}).to_string()
+    }
+
+    #[tokio::test]
+    async fn the_newer_version_of_an_api_with_metrics_is_used_if_it_is_served() {
+        for (status, versions, expected) in [
+            (200, &["v1beta1", "v1beta2"][..], Some("custom.metrics.k8s.io/v1beta2")),
+            (200, &["v1beta1"], Some("custom.metrics.k8s.io/v1beta1")),
+            (200, &["v2"], None),
+            (404, &[], None),
+        ] {
+            let (writer, asked) = api_server(status, group(versions));
+            let discovery = Discovery::default();
+            for second in [0, 1, 9] {
+                let found = discovery.metrics_version_at(&writer, at(second), &CUSTOM_METRICS).await.unwrap();
+                assert_eq!(found, expected, "{versions:?}");
+            }
+            assert_eq!(asked.load(Ordering::Relaxed), 1, "{versions:?}");
+            discovery.forget_metrics_version(&CUSTOM_METRICS);
+            discovery.metrics_version_at(&writer, at(10), &CUSTOM_METRICS).await.unwrap();
+            assert_eq!(asked.load(Ordering::Relaxed), 2, "an absent API is looked up again soon: {versions:?}");
         }
     }
 

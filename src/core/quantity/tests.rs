@@ -220,3 +220,16 @@ fn bytes_are_shown_in_binary_units(#[case] value: i64, #[case] expected: &str) {
 fn cpu_is_shown_in_cores_or_millicores(#[case] value: i64, #[case] expected: &str) {
     assert_eq!(show_millis(value), expected);
 }
+
+#[rstest]
+#[case(0, "0")]
+#[case(1, "0.000000001")]
+#[case(400_000, "0.0004")]
+#[case(-1_500_000_000, "-1.5")]
+#[case(-1, "-0.000000001")]
+#[case(67_108_864_000_000_000, "67108864")]
+#[case(MAX_NANOS, "9223372036854775807")]
+fn billionths_are_shown_as_a_decimal_number(#[case] value: i128, #[case] expected: &str) {
+    assert_eq!(show_nanos(value), expected);
+    assert_eq!(nanos(expected), Ok(value));
+}

@@ -2,38 +2,34 @@
 
 use super::facts::{InstallationFacts, NotRead, PrometheusFacts};
 use ganglion_core::check::CheckReport;
+use ganglion_core::metrics_api::{CUSTOM_METRICS, EXTERNAL_METRICS, MetricsApi, RESOURCE_METRICS};
 use ganglion_core::words::counted;
 
-/// An API with metrics.
-pub struct MetricsApi {
-    pub group: &'static str,
-    /// Versions in which it may be served.
-    pub versions: &'static [&'static str],
-    /// Effect of its absence.
+/// An API with metrics, and the effect of its absence.
+pub struct CheckedApi {
+    pub api: MetricsApi,
     without: &'static str,
-    advice: &'static str,
+    /// Addition to the advice to install a server.
+    condition: &'static str,
 }
 
 /// All of them.
-pub const APIS: [MetricsApi; 3] = [
-    MetricsApi {
-        group: "metrics.k8s.io",
-        versions: &["metrics.k8s.io/v1beta1"],
+pub const APIS: [CheckedApi; 3] = [
+    CheckedApi {
+        api: RESOURCE_METRICS,
         without: "sources `resource` of loops, NodeConfigs of type MetricsServer, and expressions of actions about the usage \
             of nodes have no values",
-        advice: "install metrics-server (https://github.com/kubernetes-sigs/metrics-server), unless nothing needs it",
+        condition: ", unless nothing needs it",
     },
-    MetricsApi {
-        group: "custom.metrics.k8s.io",
-        versions: &["custom.metrics.k8s.io/v1beta2", "custom.metrics.k8s.io/v1beta1"],
-        without: "HorizontalPodAutoscalers cannot scale by metrics of objects; Ganglion itself does not need it",
-        advice: "install an adapter, such as prometheus-adapter, if autoscalers need it",
+    CheckedApi {
+        api: CUSTOM_METRICS,
+        without: "sources `custom` of loops have no values, and HorizontalPodAutoscalers cannot scale by metrics of objects",
+        condition: ", if loops or autoscalers need it",
     },
-    MetricsApi {
-        group: "external.metrics.k8s.io",
-        versions: &["external.metrics.k8s.io/v1beta1"],
-        without: "HorizontalPodAutoscalers cannot scale by values of nodes; Ganglion itself does not need it",
-        advice: "install prometheus-adapter with config/prometheus-adapter/rules.yaml if autoscalers need it",
+    CheckedApi {
+        api: EXTERNAL_METRICS,
+        without: "sources `external` of loops have no values, and HorizontalPodAutoscalers cannot scale by values of nodes",
+        condition: ", if loops or autoscalers need it; config/prometheus-adapter/rules.yaml has rules for values of nodes",
     },
 ];
 
@@ -43,24 +39,25 @@ const NAMED: usize = 5;
 /// Reports on each API.
 pub fn report(facts: &InstallationFacts) -> CheckReport {
     let mut report = CheckReport::on("Metrics APIs");
-    for api in &APIS {
+    for checked in &APIS {
+        let api = &checked.api;
         match &facts.api_services {
             Ok(services) => {
                 let own: Vec<_> = services.iter().filter(|service| service.group == api.group).collect();
                 let problem = own.iter().find_map(|service| service.problem.clone());
                 let is_available = own.iter().any(|service| service.problem.is_none());
-                add(api, !own.is_empty(), problem.filter(|_| !is_available), &mut report);
+                add(checked, !own.is_empty(), problem.filter(|_| !is_available), &mut report);
             }
-            Err(error) => add_discovered(api, facts, error, &mut report),
+            Err(error) => add_discovered(checked, facts, error, &mut report),
         }
     }
     report
 }
 
-fn add(api: &MetricsApi, is_registered: bool, problem: Option<String>, report: &mut CheckReport) {
-    let MetricsApi { group, without, advice, .. } = api;
+fn add(checked: &CheckedApi, is_registered: bool, problem: Option<String>, report: &mut CheckReport) {
+    let CheckedApi { api: MetricsApi { group, install, .. }, without, condition } = checked;
     match problem {
-        _ if !is_registered => report.unsure_with(format!("{group} is not served: {without}"), *advice),
+        _ if !is_registered => report.unsure_with(format!("{group} is not served: {without}"), format!("{install}{condition}")),
         None => report.passed(format!("{group} is served and available")),
         Some(problem) => report.failed_with(
             format!("{group} is registered, and not available: {problem}"),
@@ -73,14 +70,15 @@ fn add(api: &MetricsApi, is_registered: bool, problem: Option<String>, report: &
 }
 
 /// Adds the API by discovery, which each user may do.
-fn add_discovered(api: &MetricsApi, facts: &InstallationFacts, error: &NotRead, report: &mut CheckReport) {
+fn add_discovered(checked: &CheckedApi, facts: &InstallationFacts, error: &NotRead, report: &mut CheckReport) {
+    let api = &checked.api;
     let answers: Vec<_> = api.versions.iter().filter_map(|version| facts.served.get(version)).collect();
     if answers.iter().any(|answer| matches!(answer, Ok(Some(_)))) {
         return report.passed(format!("{} is served", api.group));
     }
     match answers.iter().find_map(|answer| answer.as_ref().err()) {
         None if answers.is_empty() => error.add_to(report, api.group),
-        None => add(api, false, None, report),
+        None => add(checked, false, None, report),
         Some(error) => error.add_to(report, api.group),
     }
 }

@@ -116,7 +116,7 @@ async fn version(client: &Client, url: &str) -> Result<ReadResult<String>, Error
 }
 
 async fn served(client: &Client) -> BTreeMap<&'static str, ReadResult<ServedNames>> {
-    let versions = kubernetes::DISCOVERED.iter().chain(metrics::APIS.iter().flat_map(|api| api.versions));
+    let versions = kubernetes::DISCOVERED.iter().chain(metrics::APIS.iter().flat_map(|checked| checked.api.versions));
     let reads = versions.map(async |version| {
         let path = if version.contains('/') { format!("/apis/{version}") } else { format!("/api/{version}") };
         let list: ReadResult<Option<APIResourceList>> = document(client, &path).await;

@@ -139,7 +139,7 @@ fn with_all_definitions() -> InstallationFacts {
             by_authorizer: true,
         },
         extender: extender(),
-        api_services: Ok(metrics::APIS.iter().map(|api| api_service(api.group)).collect()),
+        api_services: Ok(metrics::APIS.iter().map(|checked| api_service(checked.api.group)).collect()),
         prometheus: PrometheusFacts { queried: None, named: Ok(BTreeMap::new()) },
     }
 }
@@ -414,7 +414,7 @@ const GAPS: &[Gap] = &[
     (
         |facts| {
             facts.api_services = refused();
-            let versions = metrics::APIS.iter().flat_map(|api| api.versions);
+            let versions = metrics::APIS.iter().flat_map(|checked| checked.api.versions);
             facts.served.extend(versions.map(|version| (*version, Ok(None))));
         },
         UNSURE,

@@ -136,6 +136,17 @@ impl ReadError {
         }
     }
 
+    /// Status of an answer with which the API server, or the server behind it, says that it failed.
+    pub fn failure_status(&self) -> Option<StatusCode> {
+        match self {
+            Self::Api(Error::Unavailable(cause)) => match &**cause {
+                kube::Error::Api(status) => StatusCode::from_u16(status.code).ok(),
+                _ => None,
+            },
+            Self::Api(_) | Self::TooLong(_) | Self::Full => None,
+        }
+    }
+
     /// Whether the next attempt may succeed without a change by a user.
     pub fn is_passing(&self) -> bool {
         match self {
