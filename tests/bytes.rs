@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Debug};
 use std::time::{Duration, Instant};
 
+use ganglion_api::closed_loop::adapter_metric::{CustomMetric, ExternalMetric, SeveralValues};
 use ganglion_api::closed_loop::metric::{Aggregate, ResourceUse, UseUnit};
 use ganglion_api::closed_loop::policy::Window;
 use ganglion_api::decision::{Act, Entry, Rejected};
@@ -17,13 +18,14 @@ use ganglion_core::expression::{Expression, MeasuredView, MetricView, NodeView, 
 use ganglion_core::quantity;
 use ganglion_loops_plan::monitoring::tag::{self, Delivery, MAX_SKEW};
 use ganglion_loops_plan::schedule::Calendar;
-use ganglion_loops_plan::sources::{self, PodList, PodMetricsList};
+use ganglion_loops_plan::sources::{self, CustomMetricList, ExternalMetricList, PodList, PodMetricsList};
 use ganglion_outbound::inference::{self, InferenceModel};
 use ganglion_outbound::network::{HostPattern, Network};
 use ganglion_outbound::node_usage::{NodeStatistic, measured_nodes};
 use ganglion_outbound::pressure::{self, PressureSensor};
 use ganglion_outbound::prometheus;
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
 use serde_json::Value;
@@ -328,6 +330,30 @@ fn usage_of_pods() {
         for (unit, of) in [(UseUnit::Usage, Aggregate::Sum), (UseUnit::Utilization, Aggregate::Mean)] {
             let source = ResourceUse { unit: Some(unit), of: Some(of), ..ResourceUse::default() };
             let _ = sources::pod_usage(&source, &list, &all, Timestamp::UNIX_EPOCH);
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn metrics_of_adapters() {
+    let external = r#"{"items": [{"metricName": "", "metricLabels": {"q": "a"}, "timestamp": "2026-11-21T10:00:05Z",
+        "window": 60, "value": "250m"}, {"metricLabels": null, "timestamp": null, "value": 5}]}"#;
+    let custom = r#"{"items": [{"describedObject": {"kind": "Pod", "namespace": "shop", "name": "a"}, "metric": {"name": "m"},
+        "timestamp": "2026-11-21T10:00:05Z", "windowSeconds": 60, "value": "250m"}, {"describedObject": null, "window": -1}]}"#;
+    let pods = r#"{"items": [{"metadata": {"name": "a"}, "status": {"phase": "Running"}}]}"#;
+    let selector = LabelSelector { match_labels: Some([("q".into(), "a".into())].into()), ..LabelSelector::default() };
+    let queue =
+        ExternalMetric { several: Some(SeveralValues::Sum), selector: Some(selector), ..ExternalMetric::default() };
+    let pods = parsed::<PodList>(pods.as_bytes()).expect("pods");
+    feed(&[external, custom], |bytes| {
+        if let Ok(answer) = parsed::<ExternalMetricList>(bytes) {
+            let _ = sources::external_value(&queue, &answer);
+        }
+        if let Ok(answer) = parsed::<CustomMetricList>(bytes) {
+            let (metric, asked) = (CustomMetric::default(), Timestamp::UNIX_EPOCH);
+            let _ = sources::pods_value(&metric, &answer, &pods, ("shop", asked));
+            let _ = sources::object_value(&metric, &answer, ("shop", "a"));
         }
         Ok(())
     });

@@ -1,6 +1,7 @@
 //! ClosedLoop: metrics, a policy and actions on a target. Each part of the spec and the status has its own file below.
 
 pub mod action;
+pub mod adapter_metric;
 pub mod metric;
 pub mod policy;
 pub mod reasons;

@@ -27,6 +27,7 @@ use ganglion_loops::target::{Actor, Targets, Trials};
 use ganglion_loops_plan::check::{Forecast, ForecastInput, ProposedRung, forecast, formulas, tracking};
 use ganglion_loops_plan::decision::DecisionRules;
 use ganglion_loops_plan::execution::Trial;
+use ganglion_loops_plan::monitoring::source_rule::SourceRule;
 use ganglion_loops_plan::monitoring::tracking::TargetReading;
 use ganglion_loops_plan::monitoring::{Measurement, MonitoringRules, SourceResult, SourceValue};
 use ganglion_loops_plan::rung;
@@ -224,7 +225,7 @@ impl<'a> LoopCheck<'a> {
                 return false;
             }
             let elsewhere = source.node_config.as_ref().is_some_and(|one| one.namespace.is_some());
-            if !account && (source.object.is_some() || source.resource.is_some() || elsewhere) {
+            if !account && (SourceRule::of(source).reads_as_account || elsewhere) {
                 report.unsure(format!("metric {name}: not queried: the query requires the service account"));
                 return false;
             }

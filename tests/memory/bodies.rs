@@ -8,7 +8,7 @@ use std::fmt::Write;
 
 use futures::FutureExt;
 use ganglion_core::document;
-use ganglion_loops_plan::sources::{PodList, PodMetricsList};
+use ganglion_loops_plan::sources::{CustomMetricList, ExternalMetricList, PodList, PodMetricsList};
 use ganglion_outbound::redfish::{self, BmcDocument, Fetch, inlet};
 use ganglion_outbound::{inference, node_usage, pressure, prometheus, trust};
 use ganglion_pools::probes;
@@ -51,7 +51,7 @@ struct Parser {
     parse: fn(&[u8]),
 }
 
-const PARSERS: [Parser; 15] = [
+const PARSERS: [Parser; 17] = [
     Parser {
         name: "a sample of Prometheus",
         body: 64 << 10,
@@ -126,6 +126,22 @@ const PARSERS: [Parser; 15] = [
         valid: &[r#"{"metadata":{},"items":[{"metadata":{"name":"p-NUMBER"},"timestamp":"2026-01-01T00:00:00Z",
             "containers":[{"name":"c","usage":{"cpu":"1","memory":"1Ki"}}]}]}"#],
         parse: |body| drop(document::parsed::<PodMetricsList>(body)),
+    },
+    Parser {
+        name: "an external metric",
+        body: BODY,
+        stored: MIB,
+        valid: &[r#"{"metadata":{},"items":[{"metricName":"m","metricLabels":{"q":"a-NUMBER"},
+            "timestamp":"2026-01-01T00:00:00Z","window":60,"value":"1500m"}]}"#],
+        parse: |body| drop(document::parsed::<ExternalMetricList>(body)),
+    },
+    Parser {
+        name: "a custom metric",
+        body: BODY,
+        stored: 4 * MIB,
+        valid: &[r#"{"metadata":{},"items":[{"describedObject":{"kind":"Pod","namespace":"a","name":"p-NUMBER"},
+            "metric":{"name":"m","selector":null},"timestamp":"2026-01-01T00:00:00Z","windowSeconds":60,"value":"1"}]}"#],
+        parse: |body| drop(document::parsed::<CustomMetricList>(body)),
     },
     Parser {
         name: "the version of a worker",

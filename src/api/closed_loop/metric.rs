@@ -6,6 +6,7 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::adapter_metric::{CustomMetric, ExternalMetric};
 use crate::identity::NodeName;
 use crate::node_config::status::NodeValue;
 use crate::refs::{Auth, CaRef, RequestHeader};
@@ -79,8 +80,9 @@ pub struct Equal {
     validation = Rule::new("has(self.value) == (has(self.then) && self.then == 'Assume')").message("value goes with then: Assume, and Assume needs a value"),
 )]
 pub struct Missing {
-    /// Maximum age of the last value, such as `45s`. Default: three intervals; for the sources push and resource, whose
-    /// values come at a pace of their own, at least 150s; for a formula, the longest one of its operands.
+    /// Maximum age of the last value, such as `45s`. Default: three intervals; for the sources push, resource, external
+    /// and custom, whose values come at a pace of their own, at least 150s; for a formula, the longest one of its
+    /// operands.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<DurationText>,
     /// Hold: the alarm keeps its state and triggers no action. Assume: `value` is used instead. Alarm: the alarm
@@ -136,7 +138,7 @@ impl std::fmt::Display for Side {
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
-    validation = Rule::new("[has(self.push), has(self.prometheus), has(self.http), has(self.object), has(self.resource), has(self.nodeConfig), has(self.__loop__), has(self.formula)].filter(set, set).size() == 1").message("set exactly one of push, prometheus, http, object, resource, nodeConfig, loop, formula"),
+    validation = Rule::new("[has(self.push), has(self.prometheus), has(self.http), has(self.object), has(self.resource), has(self.external), has(self.custom), has(self.nodeConfig), has(self.__loop__), has(self.formula)].filter(set, set).size() == 1").message("set exactly one of push, prometheus, http, object, resource, external, custom, nodeConfig, loop, formula"),
 )]
 pub struct Source {
     /// A sender writes the value into `spec.sample` of the loop's Monitoring.
@@ -156,6 +158,14 @@ pub struct Source {
     /// that they request. The service account needs the permission to list pods, here and in metrics.k8s.io.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resource: Option<ResourceUse>,
+    /// A metric of something outside of Kubernetes, from external.metrics.k8s.io. The service account needs the
+    /// permission to list the resource with the name of the metric in that API group.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub external: Option<ExternalMetric>,
+    /// A metric of an object or of pods, from custom.metrics.k8s.io. The service account needs the permission to get
+    /// the resource and the metric as its subresource, such as `pods/http_requests`, in that API group.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub custom: Option<CustomMetric>,
     /// A value from the status of one or more NodeConfigs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_config: Option<NodeConfigField>,

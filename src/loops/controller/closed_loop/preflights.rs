@@ -204,13 +204,18 @@ fn contradicts(executed: &ExecutionStatus, state: &PreflightState) -> bool {
     executed.state == Some(end) && executed.since.as_ref().is_some_and(|at| at.0 > state.asked)
 }
 
-/// Tries the rungs in order and stops at the first that could not be carried out.
+/// Tries the rungs in order, then the metrics of adapters, and stops at the first that could not be carried out or read.
 async fn verdict(trials: &mut Trials<'_>, question: &PreflightQuestion) -> Result<Preflight, Error> {
     for placed in &question.rungs {
         match trials.try_rung(&placed.rung).await? {
             Trial::Possible { .. } | Trial::Limited(_) => {}
             Trial::Impossible(reason, problem) => return Ok(placed.fails(reason, &problem)),
             Trial::Unknown(why) => return Ok(Preflight::Pending(Some(why))),
+        }
+    }
+    for (metric, source) in &question.metrics {
+        if let Some(problem) = trials.source_problem(source).await? {
+            return Ok(Preflight::Failed(LoopReason::Forbidden, format!("metric {metric}: {problem}")));
         }
     }
     Ok(Preflight::Passed)

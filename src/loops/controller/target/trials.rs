@@ -6,12 +6,15 @@ use k8s_openapi::api::authorization::v1::ResourceAttributes;
 
 use super::{Actor, Targets, discover, read_ahead, webhook_request};
 use ganglion_api::closed_loop::action::Rung;
+use ganglion_api::closed_loop::metric::Source;
 use ganglion_api::closed_loop::reasons::LoopReason;
 use ganglion_api::closed_loop::status::SeenOwner;
 use ganglion_loops_plan::execution::ownership::{remembered, seen_owner};
 use ganglion_loops_plan::execution::{TargetState, Trial, trial};
 use ganglion_loops_plan::rung;
-use ganglion_loops_plan::validate::preflight::{AccessRight, TargetResource, needs_rights, rights};
+use ganglion_loops_plan::validate::preflight::{
+    AccessRight, TargetResource, described_object, needs_rights, rights, source_rights,
+};
 use ganglion_outbound::client::OutboundClient;
 use ganglion_runtime::error::Error;
 
@@ -70,26 +73,47 @@ impl<'a> Trials<'a> {
         })
     }
 
-    /// Returns a message about the permissions that the account lacks; None if it has all of them.
+    /// Returns why the account may not read the metric of an adapter; None if it may.
+    pub async fn source_problem(&mut self, source: &Source) -> Result<Option<String>, Error> {
+        let discovered = match described_object(source) {
+            Some(object) => discover(self.targets, object).await?,
+            None => None,
+        };
+        let rights = source_rights(source, discovered.as_ref().map(|kind| kind.plural.as_str()));
+        let namespace = rights.iter().find_map(|right| right.namespace.clone());
+        let Some(refused) = self.missing(rights).await? else { return Ok(None) };
+        self.actor.refusals.note_forbidden(&refused, self.targets.ctx.now())?;
+        let account = &self.actor.account;
+        Ok(Some(account.refusal_message_in(namespace.as_deref().unwrap_or(&account.namespace), &refused)))
+    }
+
+    /// Returns a message about the permissions for a rung that the account lacks; None if it has all of them.
     async fn missing_rights(&mut self, rung: &Rung) -> Result<Option<String>, Error> {
         if !needs_rights(rung) {
             return Ok(None);
         }
-        let (target, account) = (&self.actor.target, &self.actor.account);
+        let target = &self.actor.target;
         // An unknown kind was already reported when the target was read.
         let Some(discovered) = discover(self.targets, target).await? else { return Ok(None) };
         let kind = TargetResource { plural: &discovered.plural, reads_scale: !discovered.replicas_in_spec };
+        self.missing(rights(rung, target, kind)).await
+    }
+
+    /// Returns a message about those of these permissions that the account lacks; None if it has all of them.
+    async fn missing(&mut self, rights: Vec<AccessRight>) -> Result<Option<String>, Error> {
+        let account = &self.actor.account;
         let mut missing = Vec::new();
-        for right in rights(rung, target, kind) {
+        for right in rights {
             if self.granted.contains(&right) {
                 continue;
             }
-            let AccessRight { verb, group, resource, subresource, name } = right.clone();
+            let AccessRight { namespace, verb, group, resource, subresource, name } = right.clone();
             let attributes = ResourceAttributes {
+                namespace,
                 verb: Some(verb.to_owned()),
                 group: Some(group),
                 resource: Some(resource),
-                subresource: subresource.map(str::to_owned),
+                subresource,
                 name,
                 ..ResourceAttributes::default()
             };

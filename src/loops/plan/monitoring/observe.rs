@@ -118,11 +118,16 @@ impl MonitoringRules {
 
     /// Stores the values of a measurement. If a source has no value, its last one stands until it is too old.
     fn store_values(&self, status: &mut MonitoringStatus, measurement: &Measurement, now: Timestamp) {
-        for (metric, _) in &self.metrics {
+        for (metric, levels) in &self.metrics {
             let Some(got) = measurement.values.get(metric) else { continue };
             match got.as_ref().map_err(Clone::clone).and_then(|value| reading(metric, value, now)) {
                 Ok(reading) => {
-                    status.unknown.retain(|unknown| &unknown.metric != metric);
+                    // The metric stays unknown since the same time if the source repeats old measurements.
+                    let is_over = elapsed(&reading.at, now) > levels.after;
+                    match is_over && status.unknown.iter().any(|unknown| &unknown.metric == metric) {
+                        true => mark_unknown(status, metric, NO_MORE, &now),
+                        false => status.unknown.retain(|unknown| &unknown.metric != metric),
+                    }
                     status.values.retain(|reading| &reading.metric != metric);
                     status.values.push(reading);
                 }

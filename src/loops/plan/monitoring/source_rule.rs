@@ -56,6 +56,8 @@ pub struct SourceRule {
     is_of: fn(&Source) -> bool,
     /// Whether the operator sends a query for the value once per interval.
     pub is_polled: bool,
+    /// Whether the query is a request to the API server, as the account of the loop.
+    pub reads_as_account: bool,
     /// Description of the answers without a value because a part of them is missing.
     pub partial: &'static str,
     pub measured_at: MeasuredAt,
@@ -66,11 +68,12 @@ pub struct SourceRule {
 const PARTIAL_ANSWER: &str = "the server says that its answer is partial, or warns about it; HTTP 206";
 
 /// The rules, in the order of the fields of a source.
-pub const SOURCE_RULES: [SourceRule; 7] = [
+pub const SOURCE_RULES: [SourceRule; 9] = [
     SourceRule {
         name: "push",
         is_of: |source| source.push.is_some(),
         is_polled: false,
+        reads_as_account: false,
         partial: "the sample lacks the key",
         measured_at: MeasuredAt::Arrival,
         own_pace: true,
@@ -79,6 +82,7 @@ pub const SOURCE_RULES: [SourceRule; 7] = [
         name: "prometheus",
         is_of: |source| source.prometheus.is_some(),
         is_polled: true,
+        reads_as_account: false,
         partial: PARTIAL_ANSWER,
         measured_at: MeasuredAt::Query,
         own_pace: false,
@@ -87,6 +91,7 @@ pub const SOURCE_RULES: [SourceRule; 7] = [
         name: "http",
         is_of: |source| source.http.is_some(),
         is_polled: true,
+        reads_as_account: false,
         partial: PARTIAL_ANSWER,
         measured_at: MeasuredAt::Query,
         own_pace: false,
@@ -95,6 +100,7 @@ pub const SOURCE_RULES: [SourceRule; 7] = [
         name: "object",
         is_of: |source| source.object.is_some(),
         is_polled: true,
+        reads_as_account: true,
         partial: "the condition was observed for an older generation",
         measured_at: MeasuredAt::Query,
         own_pace: false,
@@ -103,7 +109,26 @@ pub const SOURCE_RULES: [SourceRule; 7] = [
         name: "resource",
         is_of: |source| source.resource.is_some(),
         is_polled: true,
+        reads_as_account: true,
         partial: "no ready pod is measured; other missing pods widen the range of the value",
+        measured_at: MeasuredAt::Reported,
+        own_pace: true,
+    },
+    SourceRule {
+        name: "external",
+        is_of: |source| source.external.is_some(),
+        is_polled: true,
+        reads_as_account: true,
+        partial: "the adapter answers an empty list, or several values without `several: Sum`",
+        measured_at: MeasuredAt::Reported,
+        own_pace: true,
+    },
+    SourceRule {
+        name: "custom",
+        is_of: |source| source.custom.is_some(),
+        is_polled: true,
+        reads_as_account: true,
+        partial: "the adapter answers an empty list; other missing pods widen the range of the value",
         measured_at: MeasuredAt::Reported,
         own_pace: true,
     },
@@ -111,6 +136,7 @@ pub const SOURCE_RULES: [SourceRule; 7] = [
         name: "nodeConfig",
         is_of: |source| source.node_config.is_some(),
         is_polled: false,
+        reads_as_account: false,
         partial: "Sum: a node has no fresh value; others: no node has one",
         measured_at: MeasuredAt::Confirmed,
         own_pace: false,
@@ -119,6 +145,7 @@ pub const SOURCE_RULES: [SourceRule; 7] = [
         name: "loop",
         is_of: |source| source.loop_.is_some(),
         is_polled: false,
+        reads_as_account: false,
         partial: "the loop has no Decision",
         measured_at: MeasuredAt::Query,
         own_pace: false,

@@ -9,7 +9,6 @@ use crate::track::Nanos;
 use ganglion_api::closed_loop::metric::ResourceUse;
 use ganglion_core::amounts::{Amounts, or_default};
 use ganglion_core::items::Items;
-use ganglion_core::quantity;
 use ganglion_core::words::kind_of_text;
 
 /// Maximum number of pods of a source.
@@ -115,6 +114,12 @@ const CPU_INITIALIZATION: SignedDuration = SignedDuration::from_mins(5);
 const INITIAL_READINESS: SignedDuration = SignedDuration::from_secs(30);
 
 impl PodList {
+    /// Error if a source has more pods than are read: some would be left out. `measured`: number of measured pods.
+    pub(super) fn check_count(&self, measured: usize) -> Result<(), String> {
+        let count = measured.max(self.items.count);
+        if count > PODS { Err(format!("the source has {count} pods, more than {PODS}")) } else { Ok(()) }
+    }
+
     /// Pods that count: they neither have ended nor are being deleted.
     pub(super) fn counted(&self) -> impl Iterator<Item = &MeasuredPod> {
         self.items.kept.iter().filter(|pod| pod.counts())
@@ -200,21 +205,24 @@ impl MeasuredPod {
     }
 
     /// Returns the sum of the requests of the selected containers; None if one of them requests nothing.
-    pub(super) fn requested(&self, source: &ResourceUse) -> Result<Option<f64>, String> {
+    pub(super) fn requested(&self, source: &ResourceUse) -> Result<Option<Nanos>, String> {
         let (resource, name) = (source.resource.as_str(), &self.metadata.name);
-        let (mut sum, mut any) = (0.0, false);
+        let (mut requests, mut any) = (Vec::new(), false);
         let mut is_complete = true;
         for container in self.selected(source) {
             any = true;
             match container.resources.requests.of(source.resource) {
-                Some(request) => sum += number(request, || format!("the request for {resource} of pod {name}"))?,
+                Some(request) => {
+                    requests.push(parsed(request, || format!("the request for {resource} of pod {name}"))?)
+                }
                 None => is_complete = false,
             }
         }
         if !any {
             return Err(format!("pod {name} has no container {}", source.container.as_deref().unwrap_or_default()));
         }
-        Ok((is_complete && sum > 0.0).then_some(sum))
+        let sum: Nanos = requests.into_iter().sum();
+        Ok((is_complete && sum.is_positive()).then_some(sum))
     }
 
     /// Whether cpu usage that was measured at this time, over a period of this length, may be that of a program that
@@ -233,6 +241,7 @@ impl MeasuredPod {
     }
 }
 
-pub(super) fn number(text: &str, what: impl Fn() -> String) -> Result<f64, String> {
-    quantity::number(text).map_err(|_| format!("{} is {}, not a quantity", what(), kind_of_text(text)))
+/// Parses a quantity of an answer. Error messages leave the text out.
+pub(super) fn parsed(text: &str, what: impl Fn() -> String) -> Result<Nanos, String> {
+    Nanos::parse(text).map_err(|_| format!("{} is {}, not a quantity", what(), kind_of_text(text)))
 }

@@ -1,61 +1,32 @@
-//! Values of single pods of a target, for tracking.
+//! Pods of a target with the samples of one metric, for tracking.
 
 use std::collections::HashMap;
 
-use jiff::Timestamp;
+use super::pods::{MeasuredPod, PodList};
+use crate::track::{self, Nanos, PodPhase, PodReady, PodSample, TrackedPod};
+use ganglion_api::closed_loop::metric::ResourceUse;
 
-use super::pods::{MeasuredPod, PodList, number};
-use super::resource::{PodMetrics, PodMetricsList};
-use crate::monitoring::PodSamples;
-use crate::track::{self, Nanos, PodMeasure, PodPhase, PodReady, PodSample, TrackedPod};
-use ganglion_api::closed_loop::metric::{ResourceName, ResourceUse};
-
-/// Returns the usage of each own pod. `is_own`: whether the target owns the pod with this controller, by uid.
-pub fn usage_samples(
-    source: &ResourceUse,
-    used: &PodMetricsList,
+/// Returns the target's own pods with their samples. `is_own`: whether the target owns the pods of this controller, by
+/// uid. `resource`: source of the samples if they are usage, which the requests of the pods belong to.
+pub fn tracked_pods(
     pods: &PodList,
+    samples: &HashMap<&str, PodSample>,
+    resource: Option<&ResourceUse>,
     is_own: impl Fn(Option<&str>) -> bool,
-    now: Timestamp,
-) -> Result<PodSamples, String> {
-    let metrics: HashMap<&str, &PodMetrics> = used.items.kept.iter().map(|metrics| (metrics.name(), metrics)).collect();
+) -> Vec<TrackedPod> {
     let own = pods.items.kept.iter().filter(|pod| is_own(pod.controller()));
-    let tracked = own.map(|pod| {
-        let sample = match metrics.get(pod.name()) {
-            Some(metrics) => sample(source, pod, metrics, now)?,
-            None => None,
-        };
-        Ok(TrackedPod {
-            sample,
-            requests: pod.requests_of(source),
-            allocated: pod.allocated_to(source),
-            ..tracked_pod(pod)
-        })
+    let tracked = own.map(|pod| TrackedPod {
+        sample: samples.get(pod.name()).copied(),
+        requests: resource.map_or(Ok(Nanos::ZERO), |source| pod.requests_of(source)),
+        allocated: resource.and_then(|source| pod.allocated_to(source)),
+        ..tracked_pod(pod)
     });
-    let measure = if source.resource == ResourceName::Cpu { PodMeasure::Cpu } else { PodMeasure::Other };
-    Ok(PodSamples { measure, pods: tracked.collect::<Result<_, String>>()? })
+    tracked.collect()
 }
 
 /// Returns the number of own pods that are ready.
 pub fn ready_pods(pods: &PodList, is_own: impl Fn(Option<&str>) -> bool) -> u32 {
-    let own = pods.items.kept.iter().filter(|pod| is_own(pod.controller()));
-    track::ready_pods(&own.map(tracked_pod).collect::<Vec<_>>())
-}
-
-fn sample(
-    source: &ResourceUse,
-    pod: &MeasuredPod,
-    metrics: &PodMetrics,
-    now: Timestamp,
-) -> Result<Option<PodSample>, String> {
-    let mut sum = 0_i128;
-    for container in pod.selected(source) {
-        let Some(usage) = metrics.usage_of(&container.name, source.resource) else { return Ok(None) };
-        number(usage, || format!("{} of pod {}", source.resource.as_str(), pod.name()))?;
-        sum = sum.saturating_add(Nanos::parse(usage).map_err(|error| error.to_string())?.billionths());
-    }
-    let at = metrics.measured_at().unwrap_or(now);
-    Ok(Some(PodSample { value: Nanos::new(sum), at, window: metrics.window() }))
+    track::ready_pods(&tracked_pods(pods, &HashMap::new(), None, is_own))
 }
 
 /// The pod without its values.

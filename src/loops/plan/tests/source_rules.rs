@@ -74,6 +74,8 @@ fn source(rule: SourceRule) -> Value {
         "http" => json!({"url": "http://a", "path": "a"}),
         "object" => json!({"apiVersion": "v1", "kind": "Pod", "name": "a", "path": "a"}),
         "resource" => json!({"resource": "cpu"}),
+        "external" => json!({"metric": "a"}),
+        "custom" => json!({"metric": "a", "pods": {}}),
         "nodeConfig" => json!({"nodeName": "a", "field": "cpu"}),
         _ => json!({"name": "a", "rule": "LastServed"}),
     };

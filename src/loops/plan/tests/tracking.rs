@@ -350,7 +350,7 @@ fn parsed(changes: &Value, metric: &Value) -> Result<(), FieldError> {
 #[rstest]
 #[case(json!({"min": 5, "max": 3}), json!({"push": {}}), "ladder[0].scale: min is 5 and max is 3")]
 #[case(json!({"type": "Utilization"}), json!({"push": {}}), "track.type: Utilization is for the source resource")]
-#[case(json!({"type": "Value"}), json!({"resource": {"resource": "cpu"}}), "track.type: the source resource has no Value")]
+#[case(json!({"type": "Value"}), json!({"resource": {"resource": "cpu"}}), "track.type: the source has a value for each pod, and no Value")]
 #[case(json!({"min": 0}), json!({"resource": {"resource": "cpu"}}), "scale.min: with min 0, one metric must have a value without")]
 #[case(json!({}), json!({"resource": {"resource": "cpu", "podLabels": {"a": "b"}}}), "podLabels")]
 #[case(json!({"tolerance": {"up": "-1"}}), json!({"push": {}}), "track.tolerance: the tolerance is -1: use 0 or more")]

@@ -1,6 +1,6 @@
 //! Preflight: checks in advance whether a loop could act: its target, and the permissions of its account.
 //!
-//! Owns the list of permissions that a rung needs, and the text of the verdict. Must not know how the target is read.
+//! Owns the list of permissions that a rung or the metric of an adapter needs, and the text of the verdict. Must not know how the target is read.
 
 use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -8,10 +8,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use crate::common::HEARTBEAT;
 use crate::rung;
 use ganglion_api::closed_loop::action::Rung;
+use ganglion_api::closed_loop::metric::Source;
 use ganglion_api::closed_loop::reasons::LoopReason;
 use ganglion_api::closed_loop::{ClosedLoopSpec, TargetRef};
 use ganglion_core::conditions::{self, Stamp};
 use ganglion_core::facts::Uid;
+use ganglion_core::metrics_api::{CUSTOM_METRICS, EXTERNAL_METRICS};
 
 /// Type of the condition.
 const CONDITION: &str = "Preflight";
@@ -73,6 +75,8 @@ pub struct PreflightQuestion {
     pub target: TargetRef,
     pub account: Option<String>,
     pub rungs: Vec<PlacedRung>,
+    /// Metrics whose sources need permissions, see [`source_rights`].
+    pub metrics: Vec<(String, Source)>,
 }
 
 /// Rung of the spec.
@@ -92,7 +96,9 @@ impl PreflightQuestion {
             })
         });
         let (target, account) = (spec.target.clone(), spec.service_account_name.clone());
-        Self { uid, target, account, rungs: placed.collect() }
+        let adapters = spec.metrics.iter().filter(|metric| is_of_adapter(&metric.source));
+        let metrics = adapters.map(|metric| (metric.name.clone(), metric.source.clone())).collect();
+        Self { uid, target, account, rungs: placed.collect(), metrics }
     }
 }
 
@@ -103,13 +109,15 @@ impl PlacedRung {
     }
 }
 
-/// Permission in the loop's namespace.
+/// Permission in one namespace.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct AccessRight {
+    /// Namespace; None for that of the loop.
+    pub namespace: Option<String>,
     pub verb: &'static str,
     pub group: String,
     pub resource: String,
-    pub subresource: Option<&'static str>,
+    pub subresource: Option<String>,
     /// Name of one object; None for all objects.
     pub name: Option<String>,
 }
@@ -118,10 +126,11 @@ impl AccessRight {
     /// Returns the message of the API server for a missing permission.
     pub fn refusal(&self, namespace: &str, account: &str) -> String {
         let Self { verb, group, resource, subresource, .. } = self;
-        let part = subresource.map(|part| format!("/{part}")).unwrap_or_default();
+        let part = subresource.as_ref().map(|part| format!("/{part}")).unwrap_or_default();
+        let requested = self.namespace.as_deref().unwrap_or(namespace);
         format!(
             "User \"system:serviceaccount:{namespace}:{account}\" cannot {verb} resource \"{resource}{part}\" in API group \
-             \"{group}\" in the namespace \"{namespace}\""
+             \"{group}\" in the namespace \"{requested}\""
         )
     }
 }
@@ -143,11 +152,12 @@ pub fn needs_rights(rung: &Rung) -> bool {
 /// Returns the permissions that the account needs for the rung.
 pub fn rights(rung: &Rung, target: &TargetRef, kind: TargetResource) -> Vec<AccessRight> {
     let group = target.api_version.rsplit_once('/').map_or("", |(group, _)| group);
-    let right = |verb, group: &str, resource: &str, subresource, name: Option<&str>| AccessRight {
+    let right = |verb, group: &str, resource: &str, subresource: Option<&str>, name: Option<&str>| AccessRight {
+        namespace: None,
         verb,
         group: group.to_owned(),
         resource: resource.to_owned(),
-        subresource,
+        subresource: subresource.map(str::to_owned),
         name: name.map(str::to_owned),
     };
     let of_target = |verb, subresource| right(verb, group, kind.plural, subresource, Some(&target.name));
@@ -172,4 +182,67 @@ pub fn rights(rung: &Rung, target: &TargetRef, kind: TargetResource) -> Vec<Acce
         }
         _ => Vec::new(),
     }
+}
+
+/// Whether the source reads a metric of an adapter.
+fn is_of_adapter(source: &Source) -> bool {
+    source.external.is_some() || source.custom.is_some()
+}
+
+/// Object that a metric of an adapter describes; None for other metrics.
+pub fn described_object(source: &Source) -> Option<&TargetRef> {
+    source.custom.as_ref()?.object.as_ref()
+}
+
+/// Returns the permissions that the account needs for the metric of an adapter. The resource is that of the request, as
+/// the API server reads it from the path. `plural`: that of the described object's kind.
+pub fn source_rights(source: &Source, plural: Option<&str>) -> Vec<AccessRight> {
+    let mut rights = Vec::new();
+    if let Some(external) = &source.external {
+        rights.push(AccessRight {
+            namespace: external.namespace.clone(),
+            verb: "list",
+            group: EXTERNAL_METRICS.group.to_owned(),
+            resource: external.metric.clone(),
+            subresource: None,
+            name: None,
+        });
+    }
+    let Some(custom) = &source.custom else { return rights };
+    let of_metric = |resource: String, name: &str, subresource: Option<&String>| AccessRight {
+        namespace: None,
+        verb: "get",
+        group: CUSTOM_METRICS.group.to_owned(),
+        resource,
+        subresource: subresource.cloned(),
+        name: Some(name.to_owned()),
+    };
+    match (&custom.object, plural) {
+        (Some(object), _) if is_namespace(object) => {
+            rights.push(of_metric("metrics".to_owned(), &custom.metric, None));
+        }
+        (Some(object), Some(plural)) => {
+            rights.push(of_metric(metric_resource(object, plural), &object.name, Some(&custom.metric)));
+        }
+        // The poll reports an unknown kind.
+        (Some(_), None) => {}
+        (None, _) => {
+            rights.push(of_metric("pods".to_owned(), "*", Some(&custom.metric)));
+            let (group, resource) = (String::new(), "pods".to_owned());
+            rights.push(AccessRight { namespace: None, verb: "list", group, resource, subresource: None, name: None });
+        }
+    }
+    rights
+}
+
+/// Whether the object is a Namespace, whose metrics have another path.
+pub fn is_namespace(object: &TargetRef) -> bool {
+    object.api_version == "v1" && object.kind == "Namespace"
+}
+
+/// Resource of an object in the path of a custom metric: the plural, and after a dot the API group unless it is the core
+/// group.
+pub fn metric_resource(object: &TargetRef, plural: &str) -> String {
+    let group = object.api_version.split_once('/').map(|(group, _)| format!(".{group}")).unwrap_or_default();
+    format!("{plural}{group}")
 }

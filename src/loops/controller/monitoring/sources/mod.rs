@@ -7,10 +7,14 @@
 //! | `polls` | background tasks that query the sources of loops |
 //! | `target` | the target of a loop that tracks |
 //! | `objects` | objects and lists of the API server, read as the account of the loop |
+//! | `adapter` | values of APIs with metrics, read as the account of the loop |
 //! | others | one kind of source each |
 //!
 //! [`SOURCE_RULES`]: ganglion_loops_plan::monitoring::source_rule::SOURCE_RULES
 
+mod adapter;
+mod custom;
+mod external;
 mod http;
 mod object;
 mod objects;
@@ -142,6 +146,8 @@ impl SourceReader<'_> {
             Source { http: Some(source), .. } => source.read(self).await,
             Source { object: Some(source), .. } => source.read(self).await,
             Source { resource: Some(source), .. } => source.read(self).await,
+            Source { external: Some(source), .. } => source.read(self).await,
+            Source { custom: Some(source), .. } => source.read(self).await,
             _ => Err("this version of the operator does not support this source".to_owned().into()),
         }
     }

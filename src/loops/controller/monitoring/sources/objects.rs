@@ -13,6 +13,7 @@ use ganglion_core::kind_path::KindPath;
 use ganglion_outbound::client::objects::{self, ReadError};
 use ganglion_runtime::account::ObjectPath;
 use ganglion_runtime::body::BoundedBody;
+use ganglion_runtime::discovery::DiscoveredKind;
 
 /// Maximum length of a workload's selector, in bytes.
 const MAX_SELECTOR: usize = 16 << 10;
@@ -26,16 +27,21 @@ impl SourceReader<'_> {
             return Err("a Secret is no source: its values would be shown in a status".to_owned());
         }
         let what = format!("{kind} {object}");
-        let discovered = match self.sources.discovery.find(&self.sources.ctx, api_version, kind).await {
-            Ok(Some(discovered)) => discovered,
-            Ok(None) => return Err(format!("the API server does not know a namespaced kind {kind} in {api_version}")),
-            Err(error) => return Err(ReadError::Api(error).for_account(&self.account, &what)),
-        };
-        let kind = discovered.path(&self.account.namespace).map_err(|error| error.to_string())?;
+        let kind =
+            self.kind(api_version, kind).await?.path(&self.account.namespace).map_err(|error| error.to_string())?;
         let opened =
             self.account.open(ObjectPath { kind: &kind, name: objects::name(object)?, subresource: None }).await;
         let outbound = &self.sources.outbound;
         outbound.read(&self.account, &what, opened, outbound.limits.object).await
+    }
+
+    /// Looks up a namespaced kind.
+    pub async fn kind(&self, api_version: &str, kind: &str) -> Result<DiscoveredKind, String> {
+        match self.sources.discovery.find(&self.sources.ctx, api_version, kind).await {
+            Ok(Some(discovered)) => Ok(discovered),
+            Ok(None) => Err(format!("the API server does not know a namespaced kind {kind} in {api_version}")),
+            Err(error) => Err(ReadError::Api(error).for_account(&self.account, &format!("kind {kind}"))),
+        }
     }
 
     /// Returns the selector of the pods with these labels, or else of the target's pods.

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use super::{PolledSource, SourceReader};
-use ganglion_api::closed_loop::metric::ResourceUse;
-use ganglion_loops_plan::monitoring::SourceValue;
+use ganglion_api::closed_loop::metric::{ResourceName, ResourceUse};
+use ganglion_loops_plan::monitoring::{PodSamples, SourceValue};
 use ganglion_loops_plan::sources::{self, PodList, PodMetricsList};
+use ganglion_loops_plan::track::PodMeasure;
 use ganglion_outbound::client::Unanswered;
 
 impl PolledSource for ResourceUse {
@@ -20,8 +21,10 @@ impl PolledSource for ResourceUse {
         let now = reader.sources.ctx.now();
         let mut value = sources::pod_usage(self, &used, &pods, now)?;
         if let Some(own) = own {
-            let samples = sources::usage_samples(self, &used, &pods, |controller| own.own(controller), now)?;
-            value.pods = Some(Arc::new(samples));
+            let measure = if self.resource == ResourceName::Cpu { PodMeasure::Cpu } else { PodMeasure::Other };
+            let samples = sources::usage_samples(self, &used, &pods, now)?;
+            let pods = sources::tracked_pods(&pods, &samples, Some(self), |controller| own.own(controller));
+            value.pods = Some(Arc::new(PodSamples { measure, pods }));
         }
         Ok(value)
     }

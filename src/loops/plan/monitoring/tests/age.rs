@@ -221,6 +221,8 @@ fn each_kind_of_source_has_its_rule() {
         "http" => json!({"url": "http://a", "path": "a"}),
         "object" => json!({"apiVersion": "v1", "kind": "Pod", "name": "a", "path": "a"}),
         "resource" => json!({"resource": "cpu"}),
+        "external" => json!({"metric": "a"}),
+        "custom" => json!({"metric": "a", "pods": {}}),
         "nodeConfig" => json!({"nodeName": "a", "field": "cpu"}),
         _ => json!({"rule": "LastServed"}),
     };

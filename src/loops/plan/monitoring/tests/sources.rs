@@ -100,6 +100,25 @@ fn a_source_says_how_old_its_value_is() {
     assert_eq!(both.status.values[0].at, micro_time(at(61)), "no value comes from the future");
 }
 
+/// Case T26: an adapter repeats measurements that are too old, with times that go on.
+#[test]
+fn a_metric_stays_unknown_since_the_same_time_while_its_measurements_are_too_old() {
+    let mut both = Both::new();
+    let old = |seconds| Ok(SourceValue { at: Some(at(seconds)), ..SourceValue::from("40".to_owned()) });
+    let mut ask = |now, got| {
+        both.ask(now, got);
+        let unknown = both.status.unknown.iter().find(|one| one.metric == "memory");
+        unknown.map(|one| (one.since.clone(), one.message.clone()))
+    };
+    assert_eq!(ask(0, Err("no answer".into())), Some((micro_time(at(0)), "no answer".to_owned())));
+    for second in [10, 20, 30] {
+        let expected = (micro_time(at(0)), "the last value is too old".to_owned());
+        assert_eq!(ask(second, old(second - 3600)), Some(expected));
+    }
+    assert_eq!(ask(40, old(30)), None);
+    assert_eq!(ask(100, old(31)).map(|(since, _)| since), Some(micro_time(at(100))));
+}
+
 #[test]
 fn why_a_value_is_unknown_is_told_at_once_and_then_at_its_own_pace() {
     let mut both = Both::new();

@@ -176,24 +176,23 @@ fn source(spec: &MonitoringSpec, action: &LoopAction, scale: &Scale) -> Result<T
 
 /// Whether the source of the metric has a value for each pod.
 pub fn is_of_pods(metric: &Metric) -> bool {
-    metric.source.resource.is_some()
+    metric.source.resource.is_some() || metric.source.custom.as_ref().is_some_and(|custom| custom.pods.is_some())
 }
 
 fn target(field: &str, track: &Track, metric: &Metric) -> Result<TrackTarget, FieldError> {
     let fail = |name: &str, problem: &dyn std::fmt::Display| Err(FieldError::new(format!("{field}.{name}"), problem));
-    if metric.source.resource.as_ref().is_some_and(|source| source.pod_labels.is_some()) {
+    let usage = metric.source.resource.as_ref().and_then(|source| source.pod_labels.as_ref());
+    let pods = metric.source.custom.as_ref().and_then(|custom| custom.pods.as_ref()?.pod_labels.as_ref());
+    if usage.or(pods).is_some() {
         let problem =
             "its metric selects pods by podLabels, and tracking needs the target's own pods: remove podLabels";
         return fail("type", &problem);
     }
-    match (track.type_, is_of_pods(metric)) {
-        (TrackType::Utilization, false) => {
-            return fail("type", &"Utilization is for the source resource: use AverageValue or Value");
-        }
-        (TrackType::Value, true) => {
-            return fail("type", &"the source resource has no Value: use Utilization or AverageValue");
-        }
-        (TrackType::Utilization | TrackType::AverageValue | TrackType::Value, _) => {}
+    if track.type_ == TrackType::Utilization && metric.source.resource.is_none() {
+        return fail("type", &"Utilization is for the source resource: use AverageValue or Value");
+    }
+    if track.type_ == TrackType::Value && is_of_pods(metric) {
+        return fail("type", &"the source has a value for each pod, and no Value: use AverageValue, or Utilization of usage");
     }
     let text = track.target.as_str();
     let parsed = match track.type_ {

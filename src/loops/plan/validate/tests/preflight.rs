@@ -6,7 +6,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 use crate::tests::bench::demo;
-use crate::validate::preflight::{Preflight, PreflightQuestion, TargetResource, rights};
+use crate::validate::preflight::{Preflight, PreflightQuestion, TargetResource, rights, source_rights};
 use ganglion_api::closed_loop::TargetRef;
 use ganglion_api::closed_loop::reasons::LoopReason;
 use ganglion_core::conditions::Stamp;
@@ -65,6 +65,40 @@ fn a_kind_whose_replicas_are_not_known_is_read_by_its_scale() {
     let kind = TargetResource { plural: "things", reads_scale: true };
     let all = needed(json!({"scale": {"by": 1, "max": 9}}), kind, "v1");
     assert_eq!(all, ["get /things web", "patch /things/scale web", "get /things/scale web"]);
+}
+
+#[rstest]
+#[case::external(json!({"external": {"metric": "queue"}}), &["list external.metrics.k8s.io/queue in shop"])]
+#[case::elsewhere(
+    json!({"external": {"metric": "queue", "namespace": "other"}}),
+    &["list external.metrics.k8s.io/queue in other"]
+)]
+#[case::pods(
+    json!({"custom": {"metric": "hits", "pods": {}}}),
+    &["get custom.metrics.k8s.io/pods/hits in shop", "list /pods in shop"]
+)]
+#[case::object(
+    json!({"custom": {"metric": "hits", "object": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}}}),
+    &["get custom.metrics.k8s.io/deployments.apps/hits in shop"]
+)]
+#[case::namespace(
+    json!({"custom": {"metric": "hits", "object": {"apiVersion": "v1", "kind": "Namespace", "name": "shop"}}}),
+    &["get custom.metrics.k8s.io/metrics in shop"]
+)]
+#[case::prometheus(json!({"prometheus": {"url": "http://a", "query": "b"}}), &[])]
+fn a_metric_of_an_adapter_needs_these_rights(#[case] source: Value, #[case] expected: &[&str]) {
+    let source = serde_json::from_value(source).unwrap();
+    let needed: Vec<String> = source_rights(&source, Some("deployments"))
+        .iter()
+        .map(|right| {
+            let refused = right.refusal("shop", "web-loop");
+            let (user, rest) = refused.split_once(" cannot ").unwrap();
+            assert_eq!(user, "User \"system:serviceaccount:shop:web-loop\"");
+            let words: Vec<&str> = rest.split('"').collect();
+            format!("{}{}/{} in {}", words[0].replace("resource ", ""), words[3], words[1], words[5])
+        })
+        .collect();
+    assert_eq!(needed, expected);
 }
 
 #[test]
