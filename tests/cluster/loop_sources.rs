@@ -26,7 +26,7 @@ use testkit::{TIMEOUT, block_on};
 use super::node_configs::is_used_as_the_metrics_server_says;
 
 /// A loop that scales the Deployment `web` to two replicas, and no more, if this source reports more than 5.
-fn loop_on(source: Value) -> Value {
+pub(super) fn loop_on(source: Value) -> Value {
     json!({
         "interval": "1s",
         "serviceAccountName": ACCOUNT,
@@ -58,7 +58,7 @@ pub(super) async fn scene(testbed: &Testbed) -> Result<()> {
     account(testbed, SCALES).await
 }
 
-async fn scaled(testbed: &Testbed) -> Result<()> {
+pub(super) async fn scaled(testbed: &Testbed) -> Result<()> {
     until::<Deployment, _>(testbed, "web", "the Deployment to be scaled", |one| {
         (one.spec?.replicas? == 2).then_some(())
     })
@@ -74,7 +74,7 @@ pub(super) async fn unknown(testbed: &Testbed, name: &str, metric: &str, words: 
 }
 
 /// Waits until every metric is known.
-async fn known(testbed: &Testbed, name: &str) -> Result<()> {
+pub(super) async fn known(testbed: &Testbed, name: &str) -> Result<()> {
     until::<Monitoring, _>(testbed, name, &format!("all of {name} to be known"), |one| {
         let status = one.status?;
         (status.unknown.is_empty() && !status.values.is_empty()).then_some(())
@@ -523,7 +523,7 @@ fn a_value_stands_between_the_measurements_of_a_slow_metrics_server() {
 }
 
 /// Name of the Deployment's only pod, once it runs.
-async fn until_running(testbed: &Testbed) -> Result<String> {
+pub(super) async fn until_running(testbed: &Testbed) -> Result<String> {
     let look = async {
         loop {
             let all = testbed.api::<Pod>().list(&ListParams::default()).await;

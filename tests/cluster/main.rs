@@ -27,6 +27,7 @@ mod installs;
 mod k9s;
 mod large;
 mod lifecycle;
+mod loop_adapters;
 mod loop_conflicts;
 mod loop_faults;
 mod loop_formulas;

@@ -31,7 +31,7 @@ fn an_autoscaler_scales_by_the_inlet_temperature_of_a_node() {
         Workload::deployment("web", 1).create(testbed).await?;
         let operator = testbed.operator.lock().await.address();
         let prometheus = PrometheusProcess::scraping(PrometheusVersion::V2_42, &operator).await?;
-        let adapter = adapter::start(testbed, &prometheus.url(), RULES).await?;
+        let adapter = adapter::start(testbed, &prometheus.url(), RULES, &adapter::EXTERNAL).await?;
         // 15.5 degrees are half as much again as 10.
         let selector = json!({"matchLabels": {"node": node}});
         let metric = json!({"name": "ganglion_node_inlet_temperature_celsius", "selector": selector});

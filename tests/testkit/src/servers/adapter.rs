@@ -6,8 +6,15 @@ use crate::root;
 use crate::servers::aggregation::Aggregated;
 use crate::testbed::Testbed;
 
-/// Starts it with the rules in this file, for the Prometheus at this address. It serves external metrics.
-pub async fn start(testbed: &Testbed, prometheus: &str, rules: &str) -> Result<Aggregated> {
+/// APIs of external metrics.
+pub const EXTERNAL: [(&str, &str); 1] = [("external.metrics.k8s.io", "v1beta1")];
+
+/// APIs of external and custom metrics.
+pub const ALL: [(&str, &str); 3] =
+    [EXTERNAL[0], ("custom.metrics.k8s.io", "v1beta1"), ("custom.metrics.k8s.io", "v1beta2")];
+
+/// Starts it with the rules in this file, for the Prometheus at this address. It serves these APIs.
+pub async fn start(testbed: &Testbed, prometheus: &str, rules: &str, apis: &[(&str, &str)]) -> Result<Aggregated> {
     let kubeconfig = ["lister-kubeconfig", "authentication-kubeconfig", "authorization-kubeconfig"];
     let options = [
         "--metrics-relist-interval=2s".to_owned(),
@@ -15,6 +22,5 @@ pub async fn start(testbed: &Testbed, prometheus: &str, rules: &str) -> Result<A
         format!("--prometheus-url={prometheus}"),
         format!("--config={}", root().join(rules).display()),
     ];
-    let api = ("external.metrics.k8s.io", "v1beta1");
-    Aggregated::start(testbed, "prometheus-adapter", api, &kubeconfig, &options).await
+    Aggregated::start(testbed, "prometheus-adapter", apis, &kubeconfig, &options).await
 }

@@ -17,12 +17,12 @@ pub struct Aggregated {
 }
 
 impl Aggregated {
-    /// Starts a program of `hack/peers` as an administrator of the testbed's plane, and registers its API with the
-    /// plane's API server. `kubeconfig` lists its options that take a kubeconfig.
+    /// Starts a program of `hack/peers` as an administrator of the testbed's plane, and registers its APIs, each a group
+    /// and a version, with the plane's API server. `kubeconfig` lists its options that take a kubeconfig.
     pub async fn start(
         testbed: &Testbed,
         program: &str,
-        (group, version): (&str, &str),
+        apis: &[(&str, &str)],
         kubeconfig: &[&str],
         options: &[String],
     ) -> Result<Self> {
@@ -30,7 +30,9 @@ impl Aggregated {
         let file = home.path().join("kubeconfig");
         fs::write(&file, testbed.administrator().await?)?;
         let port = free_port()?;
-        aggregate(testbed, group, version, port).await?;
+        for (group, version) in apis {
+            aggregate(testbed, group, version, port).await?;
+        }
         let mut command = attached(peer(program)?);
         command
             .args(kubeconfig.iter().map(|name| format!("--{name}={}", file.display())))
@@ -47,7 +49,7 @@ impl Aggregated {
 }
 
 /// Registers this API on this port with the API server of the testbed's plane.
-async fn aggregate(testbed: &Testbed, group: &str, version: &str, port: u16) -> Result<()> {
+pub async fn aggregate(testbed: &Testbed, group: &str, version: &str, port: u16) -> Result<()> {
     let apply =
         async |object: Value| testbed.kubectl(&["apply", "--server-side", "-f", "-"], Some(&object.to_string())).await;
     let service = group.split('.').next().unwrap_or(group);

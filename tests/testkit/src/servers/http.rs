@@ -29,6 +29,8 @@ pub enum Manner {
     Guarded(&'static str, String),
     /// Behaves as listed for the requested path; 404 for other paths.
     Paths(Vec<(&'static str, Manner)>),
+    /// Behaves as this function says for the requested path with its query.
+    Routes(Arc<dyn Fn(&str) -> Manner + Send + Sync>),
     /// Computes the answer from the body of the request, and sends it with status 200 after this time.
     Computes(Duration, Arc<dyn Fn(&str) -> String + Send + Sync>),
 }
@@ -44,6 +46,7 @@ impl Manner {
                 let found = paths.into_iter().find(|(known, _)| *known == path);
                 found.map_or(Self::Says("404 Not Found", String::new()), |(_, manner)| manner.of(head))
             }
+            Self::Routes(route) => route(head.split(' ').nth(1).unwrap_or_default()).of(head),
             other => other,
         }
     }
@@ -144,7 +147,7 @@ async fn serve(
                 let body = answer(&String::from_utf8_lossy(&body));
                 say(&mut stream, "200 OK\nContent-Type: application/json\r\n", &body).await?;
             }
-            Manner::Guarded(..) | Manner::Paths(_) => return None,
+            Manner::Guarded(..) | Manner::Paths(_) | Manner::Routes(_) => return None,
             Manner::Hangs => std::future::pending().await,
             Manner::Stops => {
                 stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n{\"a\"").await.ok()?;

@@ -30,6 +30,6 @@ pub async fn start(testbed: &Testbed, resolution: Duration) -> Result<Aggregated
         "--kubelet-insecure-tls",
         "--kubelet-preferred-address-types=InternalDNS",
     ];
-    let api = ("metrics.k8s.io", "v1beta1");
-    Aggregated::start(testbed, "metrics-server", api, &kubeconfig, &options.map(str::to_owned)).await
+    let apis = [("metrics.k8s.io", "v1beta1")];
+    Aggregated::start(testbed, "metrics-server", &apis, &kubeconfig, &options.map(str::to_owned)).await
 }
