@@ -237,6 +237,16 @@ impl<'a> LoopCheck<'a> {
         for (name, got) in self.sources.query(&PollRequest::new(self.key.clone(), &asked, rules.interval)).await {
             values.insert(name.clone(), self.told(&name, got, report));
         }
+        let windows = spec.metrics.iter().filter_map(|metric| Some((&metric.name, metric.over.as_ref()?)));
+        for (name, over) in windows.filter(|(name, _)| !given.contains_key(*name)) {
+            let (function, window) = (over.function.as_str(), over.window.as_str());
+            let words =
+                format!("its {function} over {window} is not known here: try a value with --value {name}=NUMBER");
+            if let Some(found) = values.get_mut(name).filter(|found| found.is_ok()) {
+                report.unsure(format!("metric {name}: {words}"));
+                *found = Err(words);
+            }
+        }
         let is_known = |source: &Source| source.loop_.is_some() || source.node_config.is_some();
         let known = asked.metrics.iter().filter(|one| is_known(&one.source)).map(|one| one.name.clone());
         let known: Vec<String> = known.collect();

@@ -29,7 +29,7 @@ pub struct ExternalMetric {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]
     pub namespace: Option<String>,
-    /// What to do with several values. Sum: add them up, as a HorizontalPodAutoscaler does. Default: the metric is
+    /// Treatment of several values. Sum: they are added up, as by a HorizontalPodAutoscaler. Default: the metric is
     /// unknown if there are several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub several: Option<SeveralValues>,

@@ -19,6 +19,7 @@ use crate::scalars::{DurationText, Number};
 #[x_kube(
     validation = Rule::new("!has(self.low) || !has(self.low.clear) || quantity(self.low.clear).compareTo(quantity(self.low.raise)) >= 0").message("low.clear must not be under low.raise: an alarm of a low value ends above the level at which it begins"),
     validation = Rule::new("!has(self.high) || !has(self.high.clear) || quantity(self.high.clear).compareTo(quantity(self.high.raise)) <= 0").message("high.clear must not be above high.raise: an alarm of a high value ends under the level at which it begins"),
+    validation = Rule::new("!has(self.over) || !has(self.source.formula)").message("a formula has no samples of its own: set over on the metrics that it uses"),
     validation = Rule::new("!has(self.low) || !has(self.high) || quantity(self.low.raise).compareTo(quantity(self.high.raise)) < 0").message("low.raise must be under high.raise"),
 )]
 pub struct Metric {
@@ -27,6 +28,10 @@ pub struct Metric {
     pub name: String,
     /// Source of its value.
     pub source: Source,
+    /// Uses the values of a period of time instead of the last one, such as `{window: 5m, as: mean}`. Not for a formula.
+    /// Default: the last value.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub over: Option<ValueWindow>,
     /// Alarm `Low`: raised when the value is below `raise`, cleared when it is `clear` or more. Default: no such alarm.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub low: Option<Level>,
@@ -41,6 +46,43 @@ pub struct Metric {
     /// keep their state and the time of `for`, and trigger no action before the next value. Default: Hold.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub missing: Option<Missing>,
+}
+
+/// Values of a period of time, as one number. The period ends with the newest value. The metric is unknown until the
+/// operator has known its values for the whole period; the message says at what time that is. This is also so after a
+/// restart of the operator, and after a time without values that is longer than `missing.after`.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct ValueWindow {
+    /// Length of the period, from `1s` to `24h`.
+    pub window: DurationText,
+    /// mean: mean by time. max: largest value. p95: smallest value that at least 95 % of the values do not exceed. rate:
+    /// increase of a counter per second, between the value at the start of the period and the newest one; a counter that
+    /// becomes smaller counts from 0 again.
+    #[serde(rename = "as")]
+    pub function: WindowFunction,
+}
+
+/// See [`ValueWindow::function`].
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum WindowFunction {
+    #[default]
+    Mean,
+    Max,
+    P95,
+    Rate,
+}
+
+impl WindowFunction {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Mean => "mean",
+            Self::Max => "max",
+            Self::P95 => "p95",
+            Self::Rate => "rate",
+        }
+    }
 }
 
 /// A level with hysteresis.

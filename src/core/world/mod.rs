@@ -46,6 +46,7 @@ pub use requeue::Requeue;
 use table::Change;
 pub use table::{Fact, Listing, Origin, Table};
 use tables::Tables;
+pub use tables::WINDOW_BYTES;
 pub use unreadable::{StatusPart, Unreadable, UnreadableCause, head};
 
 /// The cached state of the cluster.

@@ -30,7 +30,7 @@ macro_rules! tables {
         $($fact:ident: $type:ty = $kind:literal $(, follow $follow:path)? $(, see $see:path)? $(, bytes $bytes:path)?
             $(, reducible $reducible:ident)?;)*
     }
-     objects { $($object:ident: $whole:ty = $name:literal, factor $factor:literal;)* }) => {
+     objects { $($object:ident: $whole:ty = $name:literal, factor $factor:literal $(, besides $besides:path)?;)* }) => {
         /// All tables.
         #[derive(Default)]
         pub struct Tables {
@@ -122,7 +122,7 @@ macro_rules! tables {
             }
             fn bytes(&self) -> usize {
                 let version = self.version().len().saturating_mul($factor);
-                occupancy::estimate(size_of::<Self>(), $factor, self).saturating_sub(version)
+                occupancy::estimate(size_of::<Self>(), $factor, self).saturating_sub(version) $(+ $besides(self))?
             }
             fn head(&self) -> (ObjectMeta, Vec<Condition>) {
                 let conditions = self.status.as_ref().map(|status| status.conditions.clone());
@@ -136,6 +136,14 @@ macro_rules! tables {
             }
         })*
     };
+}
+
+/// Maximum memory of the samples of a metric with values of a period of time, in bytes.
+pub const WINDOW_BYTES: usize = 26 << 10;
+
+/// Memory of the samples that the controller keeps for a Monitoring.
+fn window_bytes(object: &Monitoring) -> usize {
+    object.spec.metrics.iter().filter(|metric| metric.over.is_some()).count().saturating_mul(WINDOW_BYTES)
 }
 
 /// Annotation with the manifest that `kubectl apply` last applied.
@@ -179,7 +187,7 @@ tables! {
     objects {
         actions: WorkloadAction = "WorkloadAction", factor 6;
         loops: ClosedLoop = "ClosedLoop", factor 9;
-        monitorings: Monitoring = "Monitoring", factor 6;
+        monitorings: Monitoring = "Monitoring", factor 6, besides window_bytes;
         decisions: Decision = "Decision", factor 12;
         executions: Execution = "Execution", factor 7;
         node_configs: NodeConfig = "NodeConfig", factor 2;

@@ -31,6 +31,7 @@ use ganglion_core::world::Fact;
 use ganglion_loops_plan::decision::{Executor, settlement};
 use ganglion_loops_plan::figures;
 use ganglion_loops_plan::monitoring::tracking::{OwnScaling, TargetNews};
+use ganglion_loops_plan::monitoring::windows::MetricWindows;
 use ganglion_loops_plan::monitoring::{Measurement, MonitoringRules, ObserveContext, ObserveTrigger, SourceResult};
 use ganglion_loops_plan::monitoring::{Observation, source_rule, tag};
 use ganglion_loops_plan::track::TrackMemory;
@@ -86,6 +87,8 @@ pub struct MonitoringMemory {
     polled: Option<Arc<SourceAnswers>>,
     /// Memory of the actions on side Target. None: that of the status counts.
     track: Option<TrackMemory>,
+    /// Samples of the metrics with values of a period of time.
+    windows: MetricWindows,
     /// Rights of the loop's account to read.
     permissions: SourcePermissions,
 }
@@ -218,15 +221,17 @@ impl Reconciler for MonitoringController {
             return MonitoringPlan::AwaitSources;
         }
         let MonitoredLoop { rules, before, .. } = &observed.monitored;
-        let measurements = observed.measurements();
+        let context = observed.monitored.context(&self.ctx.term, memory, &observed.unanswered);
+        let measurements = observed.measurements().into_iter();
+        let measurements: Vec<Measurement> =
+            measurements.map(|measured| rules.windowed(&mut memory.windows, before, measured, context)).collect();
         let mut triggers: Vec<ObserveTrigger> = measurements.iter().map(ObserveTrigger::Measured).collect();
         let time = observed.interval_ended || observed.spec_changed || observed.due || observed.rolled_back;
         if triggers.is_empty() && time {
             triggers.push(ObserveTrigger::Time);
         }
-        let mut context = observed.monitored.context(&self.ctx.term, memory, &observed.unanswered);
         let track = memory.track.clone().unwrap_or_else(|| observed.monitored.stored_track());
-        context.target = observed.target_news(&track);
+        let context = ObserveContext { target: observed.target_news(&track), ..context };
         let evaluated = !triggers.is_empty();
         match rules.observe_all(before, &triggers, context) {
             Some(Observation { status, write, memory, .. }) => {

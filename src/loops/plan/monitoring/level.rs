@@ -140,6 +140,11 @@ impl Levels {
         }
     }
 
+    /// Whether the value is beyond the level on this side, whatever it is in its range.
+    pub fn is_beyond(&self, side: Side, value: RangedValue) -> bool {
+        self.bounds.iter().any(|bound| bound.side == side && bound.beyond(bound.decisive(value)))
+    }
+
     /// Returns when an alarm that is pending since this time is raised.
     pub fn raises_at(&self, side: Side, since: Timestamp) -> Option<Timestamp> {
         self.bounds.iter().find(|bound| bound.side == side).map(|bound| later(since, bound.lasting))

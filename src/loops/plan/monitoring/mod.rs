@@ -12,6 +12,8 @@
 //! | `tracking/` | the parsed actions on side Target, and the state of the target |
 //! | `tracked_number` | one pass: metrics and target as `track` reads them, its result in the status |
 //! | `source_rule` | the table of sources: which are polled, age of a value, and when it is new |
+//! | `window` | samples of a period of time, as one number |
+//! | `windows` | the windows of the metrics of a loop |
 //! | `observe` | the next status, and whether it is worth a write |
 
 mod computed;
@@ -25,6 +27,8 @@ pub mod tag;
 mod tracked_number;
 pub mod tracking;
 mod value;
+pub mod window;
+pub mod windows;
 
 #[cfg(test)]
 mod tests;

@@ -99,7 +99,7 @@ impl MonitoringRules {
     }
 
     /// Returns the tag of the measurement, or why it is refused; None if only time has passed.
-    fn tag_sample(
+    pub(super) fn tag_sample(
         &self,
         trigger: ObserveTrigger,
         last: Option<&Tag>,

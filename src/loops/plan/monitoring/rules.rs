@@ -11,6 +11,7 @@ use super::source_rule::SourceRule;
 use super::tag::{self, Delivery, SampleRefusal};
 use super::tracking::{TargetNews, TrackingRules};
 use super::value::{SourceResult, SourceValue};
+use super::windows::WindowedMetric;
 use crate::common::{FieldError, duration, later};
 use crate::track::TrackMemory;
 use ganglion_api::closed_loop::Trace;
@@ -36,6 +37,8 @@ pub struct MonitoringRules {
     pub(super) formulas: Vec<MetricFormula>,
     /// Actions on side Target; None if there are none.
     pub tracking: Option<TrackingRules>,
+    /// Metrics with values of a period of time.
+    pub(super) windows: Vec<WindowedMetric>,
     pub(super) delivery: Delivery,
     /// Interval of polls.
     pub interval: SignedDuration,
@@ -135,10 +138,12 @@ impl MonitoringRules {
             Some(interval) => duration("interval", Some(interval))?,
             None => DEFAULT_INTERVAL,
         };
-        let (mut metrics, mut keys) = (Vec::new(), Vec::new());
+        let (mut metrics, mut keys, mut windows) = (Vec::new(), Vec::new(), Vec::new());
         for metric in &spec.metrics {
             let default_age = SourceRule::of(&metric.source).default_age(interval);
-            metrics.push((metric.name.clone(), Levels::parse(metric, default_age)?));
+            let levels = Levels::parse(metric, default_age)?;
+            windows.extend(WindowedMetric::parse(metric, spec.target.as_ref(), levels.after)?);
+            metrics.push((metric.name.clone(), levels));
             if let Some(push) = &metric.source.push {
                 keys.push((metric.name.clone(), push.key.clone().unwrap_or_else(|| metric.name.clone())));
             }
@@ -149,7 +154,7 @@ impl MonitoringRules {
         set_default_ages(spec, &mut metrics, &formulas);
         let is_uniform = keys.is_empty() || keys.len() + formulas.len() == metrics.len();
         let delivery = if is_uniform { Delivery::Uniform } else { Delivery::Mixed };
-        Ok(Self { metrics, keys, formulas, tracking, delivery, interval, trace: spec.trace, paused: spec.paused })
+        Ok(Self { metrics, keys, formulas, windows, tracking, delivery, interval, trace: spec.trace, paused: spec.paused })
     }
 
     /// Whether a formula or an action on side Target reads the target's number of replicas.

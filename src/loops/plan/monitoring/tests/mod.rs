@@ -4,3 +4,4 @@ mod age;
 mod formula;
 mod observe;
 mod sources;
+mod window;
