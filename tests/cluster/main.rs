@@ -42,6 +42,7 @@ mod loop_sources;
 mod loop_tampering;
 mod loop_tracking;
 mod loop_webhooks;
+mod loop_windows;
 mod loops;
 mod monitoring;
 mod moves;
