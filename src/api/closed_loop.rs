@@ -6,6 +6,7 @@ pub mod metric;
 pub mod policy;
 pub mod reasons;
 mod rules;
+pub mod scaler;
 pub mod status;
 pub mod track;
 

@@ -80,6 +80,7 @@ impl EventError {
                 | crate::Error::Incompatible
                 | crate::Error::Redirect(_)
                 | crate::Error::Status(_)
+                | crate::Error::Grpc(_)
                 | crate::Error::Query(..)
                 | crate::Error::Answer(_),
             ) => false,

@@ -6,7 +6,7 @@
 //! | file | content |
 //! |---|---|
 //! | `address`, `network`, `private` | allowed addresses, checked when a name is resolved; who may ask private ones |
-//! | `web` | a single request, over pooled connections |
+//! | `web` | a single request, over pooled connections; calls of gRPC methods |
 //! | `trust` | verification of server certificates |
 //! | `cloud_events`, `signature` | events: one request for each attempt, and its signature |
 //! | `prometheus` | a number from an answer |
@@ -14,11 +14,13 @@
 //! | `pressure`, `node_usage`, `inference` | values of nodes: requests, and parsing of answers |
 //! | `value` | shared by these: errors, and names that may be shown |
 //! | `otlp` | spans of traces, for the endpoint that the administrator names |
+//! | `external_scaler` | a number from an external scaler of KEDA |
 //! | `redfish` | intake temperature and power model, from a BMC |
 
 pub mod address;
 pub mod client;
 pub mod cloud_events;
+pub mod external_scaler;
 pub mod inference;
 pub mod network;
 pub mod node_usage;
@@ -40,6 +42,7 @@ use std::time::Duration;
 
 use reqwest::StatusCode;
 use thiserror::Error;
+use tonic::Code;
 
 use trust::Distrust;
 
@@ -90,6 +93,9 @@ pub enum Error {
     /// The server answers with an error status.
     #[error("the server answers {0}")]
     Status(StatusCode),
+    /// The server answers with this status of gRPC.
+    #[error("the server answers {0:?}, a status of gRPC")]
+    Grpc(Code),
     /// A Prometheus server rejects the query with this type of error.
     #[error("the server answers {0} ({1}): check the query")]
     Query(StatusCode, &'static str),
@@ -104,7 +110,11 @@ pub enum Error {
 impl Error {
     /// Whether the server refused the credentials.
     pub fn is_refusal(&self) -> bool {
-        matches!(self, Self::Status(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN))
+        matches!(
+            self,
+            Self::Status(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)
+                | Self::Grpc(Code::Unauthenticated | Code::PermissionDenied)
+        )
     }
 
     /// Whether the same request may succeed later, or from another host.
@@ -120,6 +130,16 @@ impl Error {
             | Self::Partial(_)
             | Self::Full => true,
             Self::Status(status) => status.is_server_error() || *status == StatusCode::TOO_MANY_REQUESTS,
+            Self::Grpc(code) => matches!(
+                code,
+                Code::Aborted
+                    | Code::Cancelled
+                    | Code::DeadlineExceeded
+                    | Code::Internal
+                    | Code::ResourceExhausted
+                    | Code::Unavailable
+                    | Code::Unknown
+            ),
             Self::Refused(_)
             | Self::Unfit(_)
             | Self::TooLong(_)
@@ -145,6 +165,7 @@ impl Error {
             Self::Full => "Full",
             Self::Redirect(_) => "Redirect",
             Self::Status(_) => "Status",
+            Self::Grpc(_) => "Grpc",
             Self::Query(..) => "Query",
             Self::Partial(_) => "Partial",
             Self::Answer(_) => "Answer",

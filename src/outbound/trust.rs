@@ -10,10 +10,11 @@ use std::io;
 use std::sync::Arc;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::client::{Resumption, WebPkiServerVerifier};
+use rustls::client::{ResolvesClientCert, Resumption, WebPkiServerVerifier};
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 use thiserror::Error;
 
@@ -107,6 +108,15 @@ pub fn only(pem: &[u8]) -> Option<ClientConfig> {
     config.alpn_protocols = [b"h2".as_slice(), b"http/1.1"].map(<[u8]>::to_vec).to_vec();
     config.resumption = Resumption::in_memory_sessions(SESSIONS);
     Some(config)
+}
+
+/// Certificate and key of a client, in PEM. None if there is no certificate, no key, or if they do not belong together.
+pub fn identity(pem: &[u8]) -> Option<Arc<dyn ResolvesClientCert>> {
+    let provider = CryptoProvider::get_default().cloned().unwrap_or_else(|| Arc::new(ring::default_provider()));
+    let certificates = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>().ok()?;
+    let key = PrivateKeyDer::from_pem_slice(pem).ok()?;
+    let certified = CertifiedKey::from_der(certificates, key, &provider).ok()?;
+    Some(Arc::new(SingleCertAndKey::from(certified)))
 }
 
 /// Trusts the named certificates, and certificates that webpki trusts with the named ones as authorities.

@@ -8,6 +8,8 @@
 //! with a certificate, which is needed to trust it, and that a TLS server refuses the handshake. They also see whether
 //! a name resolves, which the cluster's DNS tells any pod.
 
+pub mod grpc;
+
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,6 +28,7 @@ use super::trust::{self, Distrust};
 use ganglion_core::document;
 use ganglion_runtime::body::{self, BoundedBody, Unread};
 use ganglion_runtime::fairness::{FairLimit, largest};
+use grpc::GrpcConnection;
 
 /// Maximum memory of all HTTP clients, one for each set of certificate authorities: thousands of BMCs may each have
 /// their own certificate. Beyond it, the namespace with most of it loses its least recently used client.
@@ -165,6 +168,8 @@ struct Trust {
     guarded: Option<u16>,
     access: PrivateAccess,
     authorities: TrustedAuthorities,
+    /// Only for calls of gRPC methods.
+    grpc: Option<GrpcConnection>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -241,7 +246,7 @@ impl Web {
         let url = parse(&call.url)?;
         let asked = asked(call, &url, &Method::POST);
         let access = PrivateAccess::of(&self.names.rules().private, asked, call.origin);
-        self.client(&url, call, asked, &access).await.map(drop)
+        self.client(&url, call, asked, &access, None).await.map(drop)
     }
 
     /// Sends a POST request with this body and these headers, at most once. Reads only the status of the answer. On an
@@ -281,24 +286,29 @@ impl Web {
         let asked = asked(call, url, &method);
         let access = PrivateAccess::of(&self.names.rules().private, asked, call.origin);
         let work = async {
-            let client = self.client(url, call, asked, &access).await?;
-            let headers = HeaderMap::from_iter(call.headers.iter().cloned());
-            let request = client.request(method.clone(), url.clone()).headers(headers);
-            let request = match &call.auth {
-                None => request,
-                Some(Credentials::Bearer(token)) => request.bearer_auth(token),
-                Some(Credentials::Basic { username, password }) => request.basic_auth(username, Some(password)),
-                Some(Credentials::Session(token)) => request.header(TOKEN, sensitive(token)?),
-            };
+            let client = self.client(url, call, asked, &access, None).await?;
+            let request = authorized(client.request(method.clone(), url.clone()), call)?;
             let sent = TENANT.scope(call.tenant.clone(), with(request).send()).await;
             let response = sent.map_err(|error| failure(&error, asked))?;
             self.read(call, response, wanted).await
         };
         // The pool retries only requests of which no byte was written.
+        self.in_time(call, asked, &access, end, work).await
+    }
+
+    /// Runs a request within its time, and hides the cause of a failed connection.
+    async fn in_time<T>(
+        &self,
+        call: &Call,
+        asked: AskedAddress<'_>,
+        access: &PrivateAccess,
+        end: tokio::time::Instant,
+        work: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
         let done = tokio::time::timeout_at(end, work).await.unwrap_or(Err(Error::Timeout(call.within)));
         match done {
             Err(error @ (Error::Unreachable(_) | Error::Broken(_) | Error::Timeout(_))) => {
-                Err(self.hidden(asked, &access, error, end).await)
+                Err(self.hidden(asked, access, error, end).await)
             }
             done => done,
         }
@@ -368,6 +378,7 @@ impl Web {
         call: &Call,
         asked: AskedAddress<'_>,
         access: &PrivateAccess,
+        grpc: Option<GrpcConnection>,
     ) -> Result<Client, Error> {
         let guarded = url.port_or_known_default().and_then(|port| self.names.guarded(port));
         if let Some(host) = url.host_str().filter(|host| self.names.rules().denies(host)) {
@@ -387,7 +398,7 @@ impl Web {
             (_, Some(pem)) => TrustedAuthorities::Only(pem.clone()),
             (_, None) => TrustedAuthorities::Public,
         };
-        let trust = Trust { guarded, access: access.clone(), authorities };
+        let trust = Trust { guarded, access: access.clone(), authorities, grpc };
         let now = Instant::now();
         if let Some(cached) = self.clients().get_mut(&trust) {
             cached.used = now;
@@ -398,7 +409,8 @@ impl Web {
             TrustedAuthorities::Only(pem) => pem.len(),
             TrustedAuthorities::None | TrustedAuthorities::Public | TrustedAuthorities::Any => 0,
         };
-        let (namespace, bytes) = (call.tenant.clone(), CLIENT + AUTHORITIES * pem);
+        let identity = trust.grpc.as_ref().and_then(|grpc| Some(grpc.identity.as_ref()?.len())).unwrap_or(0);
+        let (namespace, bytes) = (call.tenant.clone(), CLIENT + AUTHORITIES * (pem + identity));
         let mut clients = self.clients();
         clients.retain(|_, cached| now.duration_since(cached.used) < UNUSED);
         clients.insert(trust, CachedClient { client: client.clone(), used: now, namespace, bytes });
@@ -417,11 +429,29 @@ impl Web {
             .http2_max_header_list_size(HEAD)
             .user_agent(concat!("ganglion/", env!("CARGO_PKG_VERSION")))
             .dns_resolver(Resolver { names: self.names.clone(), guarded: trust.guarded, access: trust.access.clone() });
+        let identity = trust.grpc.as_ref().and_then(|grpc| grpc.identity.as_deref());
+        let builder = match &trust.grpc {
+            None => builder,
+            Some(_) => builder.http2_prior_knowledge().no_gzip().no_deflate().connect_timeout(grpc::CONNECT),
+        };
         let builder = match &trust.authorities {
             TrustedAuthorities::None => builder.tls_certs_only([]),
-            TrustedAuthorities::Public => builder,
+            TrustedAuthorities::Public => match identity {
+                None => builder,
+                Some(pem) => {
+                    let identity = reqwest::Identity::from_pem(pem);
+                    builder.identity(identity.map_err(|_| Error::Unfit(NO_IDENTITY.to_owned()))?)
+                }
+            },
             TrustedAuthorities::Only(pem) => {
-                let config = trust::only(pem).ok_or_else(|| Error::Unfit(NO_AUTHORITY.to_owned()))?;
+                let mut config = trust::only(pem).ok_or_else(|| Error::Unfit(NO_AUTHORITY.to_owned()))?;
+                if let Some(pem) = identity {
+                    config.client_auth_cert_resolver =
+                        trust::identity(pem).ok_or_else(|| Error::Unfit(NO_IDENTITY.to_owned()))?;
+                }
+                if trust.grpc.is_some() {
+                    config.alpn_protocols = vec![b"h2".to_vec()];
+                }
                 builder.tls_backend_preconfigured(config)
             }
             TrustedAuthorities::Any => builder.tls_danger_accept_invalid_certs(true),
@@ -430,8 +460,20 @@ impl Web {
     }
 }
 
+/// Adds the headers and credentials of a call to its request.
+fn authorized(request: RequestBuilder, call: &Call) -> Result<RequestBuilder, Error> {
+    let request = request.headers(HeaderMap::from_iter(call.headers.iter().cloned()));
+    Ok(match &call.auth {
+        None => request,
+        Some(Credentials::Bearer(token)) => request.bearer_auth(token),
+        Some(Credentials::Basic { username, password }) => request.basic_auth(username, Some(password)),
+        Some(Credentials::Session(token)) => request.header(TOKEN, sensitive(token)?),
+    })
+}
+
 /// The parser's error text may quote the Secret or ConfigMap.
 const NO_AUTHORITY: &str = "ca: there is no usable certificate in PEM";
+const NO_IDENTITY: &str = "certificate: there is no usable certificate with its key in PEM";
 
 /// Value of a header that no log shows.
 fn sensitive(token: &str) -> Result<HeaderValue, Error> {

@@ -8,4 +8,5 @@ mod pictures;
 mod polls;
 mod queries;
 mod redfish;
+mod scaler;
 mod usage;

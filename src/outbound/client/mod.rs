@@ -10,11 +10,13 @@
 //! | `login` | logins that servers refused |
 //! | `session` | sessions of BMCs that refuse Basic authentication |
 //! | `objects` | bounded answers of the API server: with which identity, and why one was not read |
+//! | `scaler` | questions to external scalers |
 //! | `secrets` | cache of Secrets, and of ConfigMaps of objects without an account |
 
 pub mod attempt;
 pub mod login;
 pub mod objects;
+pub mod scaler;
 mod secrets;
 pub mod session;
 
@@ -22,6 +24,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::ByteString;
+use prometheus_client::metrics::counter::Counter;
 use reqwest::header::{HeaderName, HeaderValue};
 
 use crate as clients;
@@ -55,6 +58,9 @@ const MAX_SECRET: usize = 32 << 10;
 /// KiB.
 const MAX_AUTHORITIES: usize = 256 << 10;
 
+/// Maximum number of streams of external scalers. One namespace gets at most a quarter of it.
+const STREAMS: usize = 1024;
+
 /// Maximum sizes of answers in bytes, by purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AnswerLimits {
@@ -78,6 +84,8 @@ pub struct OutboundClient {
     /// Limit on concurrent requests.
     pub requests: FairLimit,
     pub limits: AnswerLimits,
+    /// Limit on open streams of external scalers.
+    streams: FairLimit,
     secrets: SecretCache,
     /// Secrets of objects without an account.
     node_secrets: SecretCache,
@@ -133,6 +141,7 @@ impl OutboundClient {
             request_timeout,
             requests,
             limits,
+            streams: FairLimit::new(STREAMS, Counter::default()),
             secrets,
             node_secrets,
             logins: Logins::default(),

@@ -1,6 +1,7 @@
 //! Servers that the operator connects to, besides the API server: a minimal one that misbehaves on request; a real
-//! Prometheus, metrics-server, prometheus-adapter, Jaeger, MLServer, KServe, Triton and Redfish service; a receiver of
-//! events that uses the SDKs of receivers; a webhook for new pods; and a browser, which is no server.
+//! Prometheus, metrics-server, prometheus-adapter, external scaler, Jaeger, MLServer, KServe, Triton and Redfish
+//! service; a receiver of events that uses the SDKs of receivers; a webhook for new pods; and a browser, which is no
+//! server.
 
 pub mod adapter;
 pub mod admission;
@@ -13,6 +14,7 @@ pub mod jaeger;
 pub mod models;
 pub mod prometheus;
 pub mod receiver;
+pub mod scaler;
 pub mod usage;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

@@ -80,8 +80,8 @@ fn reason(error: &Error) -> NodeReason {
         Error::TooLong(_) | Error::Redirect(_) | Error::Query(..) | Error::Partial(_) | Error::Answer(_) => {
             NodeReason::AnswerInvalid
         }
-        Error::Status(_) if error.is_refusal() => NodeReason::LoginRefused,
-        Error::Status(_) if error.is_passing() => NodeReason::Unreachable,
-        Error::Status(_) => NodeReason::AnswerInvalid,
+        Error::Status(_) | Error::Grpc(_) if error.is_refusal() => NodeReason::LoginRefused,
+        Error::Status(_) | Error::Grpc(_) if error.is_passing() => NodeReason::Unreachable,
+        Error::Status(_) | Error::Grpc(_) => NodeReason::AnswerInvalid,
     }
 }

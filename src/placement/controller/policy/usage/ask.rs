@@ -176,9 +176,9 @@ fn reason(error: &Error) -> PolicyReason {
         Error::TooLong(_) | Error::Redirect(_) | Error::Query(..) | Error::Partial(_) | Error::Answer(_) => {
             PolicyReason::AnswerInvalid
         }
-        Error::Status(_) if error.is_refusal() => PolicyReason::LoginRefused,
-        Error::Status(_) if error.is_passing() => PolicyReason::Unreachable,
-        Error::Status(_) => PolicyReason::AnswerInvalid,
+        Error::Status(_) | Error::Grpc(_) if error.is_refusal() => PolicyReason::LoginRefused,
+        Error::Status(_) | Error::Grpc(_) if error.is_passing() => PolicyReason::Unreachable,
+        Error::Status(_) | Error::Grpc(_) => PolicyReason::AnswerInvalid,
     }
 }
 
