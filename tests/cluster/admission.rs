@@ -100,11 +100,16 @@ fn sends(secrets: &[&str], hook: &str) -> Value {
             1 => (json!({"basic": {"name": secret}}), json!(null)),
             _ => (json!(null), json!({"secret": {"name": secret, "key": "ca.crt"}})),
         };
-        let (url, kind) = ("http://127.0.0.1:1", if index % 2 == 0 { "http" } else { "prometheus" });
-        let mut source = json!({"url": url, "auth": auth, "ca": ca});
-        source[if kind == "http" { "path" } else { "query" }] = json!("a");
-        source.as_object_mut().expect("an object").retain(|_, value| !value.is_null());
-        json!({"name": format!("m{index}"), "source": {kind: source}, "low": {"raise": "5"}})
+        let mut source = match index % 3 {
+            0 => json!({"http": {"url": "http://127.0.0.1:1", "path": "a", "auth": auth, "ca": ca}}),
+            1 => json!({"prometheus": {"url": "http://127.0.0.1:1", "query": "a", "auth": auth, "ca": ca}}),
+            _ if index % 2 == 0 => json!({"scaler": {"address": "127.0.0.1:1", "tls": {"ca": ca}}}),
+            _ => json!({"scaler": {"address": "127.0.0.1:1", "tls": {"certificate": {"name": secret}}}}),
+        };
+        for member in source.as_object_mut().expect("an object").values_mut() {
+            member.as_object_mut().expect("an object").retain(|_, value| !value.is_null());
+        }
+        json!({"name": format!("m{index}"), "source": source, "low": {"raise": "5"}})
     });
     spec["metrics"] = metrics.chain([demo()["metrics"][0].clone(), demo()["metrics"][1].clone()]).collect();
     if !hook.is_empty() {

@@ -38,6 +38,7 @@ mod loop_polls;
 mod loop_preflight;
 mod loop_resizes;
 mod loop_rungs;
+mod loop_scalers;
 mod loop_sources;
 mod loop_tampering;
 mod loop_tracking;

@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::adapter_metric::{CustomMetric, ExternalMetric};
+use super::scaler::ScalerSource;
 use crate::identity::NodeName;
 use crate::node_config::status::NodeValue;
 use crate::refs::{Auth, CaRef, RequestHeader};
@@ -180,7 +181,7 @@ impl std::fmt::Display for Side {
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
-    validation = Rule::new("[has(self.push), has(self.prometheus), has(self.http), has(self.object), has(self.resource), has(self.external), has(self.custom), has(self.nodeConfig), has(self.__loop__), has(self.formula)].filter(set, set).size() == 1").message("set exactly one of push, prometheus, http, object, resource, external, custom, nodeConfig, loop, formula"),
+    validation = Rule::new("[has(self.push), has(self.prometheus), has(self.http), has(self.scaler), has(self.object), has(self.resource), has(self.external), has(self.custom), has(self.nodeConfig), has(self.__loop__), has(self.formula)].filter(set, set).size() == 1").message("set exactly one of push, prometheus, http, scaler, object, resource, external, custom, nodeConfig, loop, formula"),
 )]
 pub struct Source {
     /// A sender writes the value into `spec.sample` of the loop's Monitoring.
@@ -192,6 +193,9 @@ pub struct Source {
     /// Fetches a JSON document once per interval.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub http: Option<Http>,
+    /// Asks an external scaler of KEDA once per interval.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scaler: Option<ScalerSource>,
     /// A field or condition of an object in the loop's namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub object: Option<ObjectField>,

@@ -109,11 +109,12 @@ impl Secrets {
 /// Expression for the names of the Secrets of all requests of a loop or of its children: of the metrics, of the rungs,
 /// of a decision and of a claim. Lists of lists can only be flattened as text; names contain no blanks.
 const LOOP_SECRETS: &str = "([variables.spec.?metrics.orValue([])\
-    .map(m, m.source.?http.orValue(m.source.?prometheus.orValue({})))] \
+    .map(m, m.source.?http.orValue(m.source.?prometheus.orValue(m.source.?scaler.orValue({}))))] \
     + variables.spec.?actions.orValue([]).map(a, a.ladder.map(r, r.?webhook.orValue({}))) \
     + [[variables.status.?chosen[?'do'].?webhook.orValue({}), variables.status.?claim[?'do'].?webhook.orValue({})]])\
     .map(list, list.map(r, r.?auth.?bearer.?name.orValue('') + ' ' + r.?auth.?basic.?name.orValue('') + ' ' \
-    + r.?ca.?secret.?name.orValue('') + ' ' + r.?headers.orValue([]).map(h, h.?secret.?name.orValue('')).join(' ')\
+    + r.?ca.?secret.?name.orValue('') + ' ' + r.?tls.?ca.?secret.?name.orValue('') + ' ' \
+    + r.?tls.?certificate.?name.orValue('') + ' ' + r.?headers.orValue([]).map(h, h.?secret.?name.orValue('')).join(' ')\
     ).join(' ')).join(' ').split(' ').filter(name, name != '')";
 
 fn loop_secrets() -> Secrets {

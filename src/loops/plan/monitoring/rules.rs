@@ -154,7 +154,17 @@ impl MonitoringRules {
         set_default_ages(spec, &mut metrics, &formulas);
         let is_uniform = keys.is_empty() || keys.len() + formulas.len() == metrics.len();
         let delivery = if is_uniform { Delivery::Uniform } else { Delivery::Mixed };
-        Ok(Self { metrics, keys, formulas, windows, tracking, delivery, interval, trace: spec.trace, paused: spec.paused })
+        Ok(Self {
+            metrics,
+            keys,
+            formulas,
+            windows,
+            tracking,
+            delivery,
+            interval,
+            trace: spec.trace,
+            paused: spec.paused,
+        })
     }
 
     /// Whether a formula or an action on side Target reads the target's number of replicas.

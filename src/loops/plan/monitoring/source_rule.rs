@@ -68,7 +68,7 @@ pub struct SourceRule {
 const PARTIAL_ANSWER: &str = "the server says that its answer is partial, or warns about it; HTTP 206";
 
 /// The rules, in the order of the fields of a source.
-pub const SOURCE_RULES: [SourceRule; 9] = [
+pub const SOURCE_RULES: [SourceRule; 10] = [
     SourceRule {
         name: "push",
         is_of: |source| source.push.is_some(),
@@ -93,6 +93,15 @@ pub const SOURCE_RULES: [SourceRule; 9] = [
         is_polled: true,
         reads_as_account: false,
         partial: PARTIAL_ANSWER,
+        measured_at: MeasuredAt::Query,
+        own_pace: false,
+    },
+    SourceRule {
+        name: "scaler",
+        is_of: |source| source.scaler.is_some(),
+        is_polled: true,
+        reads_as_account: false,
+        partial: "the answer has no value of the metric, or more than one",
         measured_at: MeasuredAt::Query,
         own_pace: false,
     },

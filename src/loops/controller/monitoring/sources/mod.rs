@@ -6,6 +6,7 @@
 //! |---|---|
 //! | `polls` | background tasks that query the sources of loops |
 //! | `target` | the target of a loop that tracks |
+//! | `turns` | which of a loop's metrics are queried now, and which again |
 //! | `objects` | objects and lists of the API server, read as the account of the loop |
 //! | `adapter` | values of APIs with metrics, read as the account of the loop |
 //! | others | one kind of source each |
@@ -21,9 +22,11 @@ mod objects;
 mod polls;
 mod prometheus;
 mod resource;
+mod scaler;
 mod target;
+mod turns;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -69,6 +72,8 @@ trait PolledSource {
 struct SourceReader<'a> {
     sources: &'a Sources,
     account: Account,
+    /// Name of the loop.
+    loop_name: &'a str,
     /// Target of the loop.
     target: Option<&'a TargetRef>,
     /// Whether the samples of the target's own pods are needed, since an action tracks the metric.
@@ -80,22 +85,23 @@ struct SourceReader<'a> {
 impl Sources {
     /// Queries all sources concurrently; a source that fails or hangs does not affect the others.
     pub async fn query(&self, request: &PollRequest) -> BTreeMap<String, Result<SourceValue, Unanswered>> {
-        self.results(request).await.collect().await
+        let all = request.metrics.iter().map(|(name, _)| name.clone()).collect();
+        self.results(request, all).await.collect().await
     }
 
-    /// Starts the queries of all sources. Their results are in the order in which they come.
-    async fn results<'a>(&'a self, request: &'a PollRequest) -> BoxStream<'a, MetricResult> {
+    /// Starts the queries of these metrics. Their results are in the order in which they come.
+    async fn results<'a>(&'a self, request: &'a PollRequest, metrics: BTreeSet<String>) -> BoxStream<'a, MetricResult> {
         let within = request.within(self.outbound.request_timeout);
         let permit = self.outbound.requests.acquire(&request.key.namespace, 1);
         let Ok(permit) = tokio::time::timeout(within, permit).await else {
             let late = late("too many requests in progress: no query", within);
-            let all = request.metrics.iter().map(move |(name, _)| (name.clone(), Err(late.clone())));
-            return stream::iter(all).boxed();
+            return stream::iter(metrics).map(move |name| (name, Err(late.clone()))).boxed();
         };
         // A value is not older than its query. Some sources report when they measured.
         let asked = self.ctx.now();
         let permit = Arc::new(permit);
-        let queries = request.metrics.iter().map(|(name, source)| {
+        let wanted = request.metrics.iter().filter(|(name, _)| metrics.contains(name));
+        let queries = wanted.map(|(name, source)| {
             let permit = Arc::clone(&permit);
             async move {
                 let mut result = self.read_in_time(request, (name, source), within).await;
@@ -127,6 +133,7 @@ impl Sources {
         result
     }
 
+    /// Reader for the sources of this loop.
     fn reader<'a>(&'a self, request: &'a PollRequest, within: Duration) -> SourceReader<'a> {
         let account = Account {
             writer: self.ctx.writer.clone(),
@@ -134,7 +141,8 @@ impl Sources {
             name: request.account.clone().unwrap_or_else(|| DEFAULT_ACCOUNT.to_owned()),
             manager: marks::MONITORING_STATUS_MANAGER,
         };
-        SourceReader { sources: self, account, target: request.target.as_ref(), needs_samples: false, within }
+        let (loop_name, target) = (request.key.name.as_str(), request.target.as_ref());
+        SourceReader { sources: self, account, loop_name, target, needs_samples: false, within }
     }
 }
 
@@ -144,6 +152,7 @@ impl SourceReader<'_> {
         match source {
             Source { prometheus: Some(source), .. } => source.read(self).await,
             Source { http: Some(source), .. } => source.read(self).await,
+            Source { scaler: Some(source), .. } => source.read(self).await,
             Source { object: Some(source), .. } => source.read(self).await,
             Source { resource: Some(source), .. } => source.read(self).await,
             Source { external: Some(source), .. } => source.read(self).await,

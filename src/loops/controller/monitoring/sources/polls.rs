@@ -1,15 +1,17 @@
-//! Background tasks that query the sources of loops: one for each loop, once per interval. The results are published as
-//! they come.
+//! Background tasks that query the sources of loops: one for each loop, once per interval, and in between when a scaler
+//! wakes a metric. The results are published as they come.
 
 use std::collections::BTreeSet;
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::stream::{Stream, StreamExt};
+use futures::stream::{self, BoxStream, SelectAll, StreamExt};
 use jiff::SignedDuration;
 use tokio::time::{Instant, sleep_until};
 
-use super::PolledValues;
+use super::turns::{QueryTurns, WokenMetrics};
+use super::{MetricResult, PolledValues};
 use crate::monitoring::MonitoringController;
 use ganglion_api::closed_loop::TargetRef;
 use ganglion_api::closed_loop::action::LoopAction;
@@ -18,7 +20,6 @@ use ganglion_api::closed_loop::track::TrackType;
 use ganglion_api::monitoring::{Monitoring, MonitoringSpec};
 use ganglion_core::facts::Key;
 use ganglion_core::world::Fact;
-use ganglion_loops_plan::monitoring::SourceResult;
 use ganglion_loops_plan::monitoring::source_rule::SourceRule;
 use ganglion_loops_plan::monitoring::tracking::TargetReading;
 use ganglion_runtime::background::BackgroundWork;
@@ -26,6 +27,9 @@ use ganglion_runtime::background::BackgroundWork;
 /// Time within which results are used together, so that the rank decides between their alarms, and not which server is
 /// a little faster.
 const TOGETHER: Duration = Duration::from_millis(250);
+
+/// Minimum time between two polls of a loop that its scalers wake, however often they say that they are active.
+const WAKE_PAUSE: Duration = Duration::from_secs(1);
 
 /// Polls of all loops.
 pub type SourcePolls = BackgroundWork<Monitoring, PollRequest, SourceAnswers>;
@@ -37,6 +41,12 @@ pub struct SourceAnswers {
     pub values: PolledValues,
     /// State of the target, read when all sources had answered; None before that, and if no action tracks.
     pub target: Option<Arc<Result<TargetReading, String>>>,
+}
+
+/// Answer to one query of a poll.
+enum PollAnswer {
+    Metric(MetricResult),
+    Target(Result<TargetReading, String>),
 }
 
 /// Query of a poll: sources, account, interval.
@@ -155,97 +165,238 @@ impl MonitoringController {
         }
     }
 
-    /// Queries the sources once per interval, and then the target if an action tracks: its number of replicas is
-    /// determined from values of the same interval.
+    /// Queries the sources once per interval, and those whose scaler wakes them at once. Then it reads the target if an
+    /// action tracks: its number of replicas is determined from values of the same interval.
     fn start_polls(self: &Arc<Self>, request: PollRequest) {
         let (controller, request) = (Arc::clone(self), Arc::new(request));
         self.polls.start(&self.ctx, request.key.clone(), Arc::clone(&request), |answers| async move {
             let sources = &controller.sources;
             let interval = Duration::try_from(request.interval).unwrap_or(sources.outbound.request_timeout);
-            let mut latest = SourceAnswers::default();
-            loop {
-                let next = Instant::now() + interval;
-                let results = sources.results(&request).await;
-                let results = results.map(|(metric, result)| (metric, result.map_err(|unanswered| unanswered.words)));
-                publish_as_they_come(results, &mut latest, |latest| answers.publish(latest)).await;
-                if let Some(reading) = sources.target(&request).await {
-                    latest.target = Some(Arc::new(reading));
-                    answers.publish(latest.clone());
-                }
-                sleep_until(next).await;
+            let all = request.metrics.iter().map(|(name, _)| name.clone()).collect();
+            let woken = WokenMetrics::default();
+            let query = |metrics| {
+                let results = stream::once(sources.results(&request, metrics)).flatten();
+                results.map(PollAnswer::Metric).boxed()
+            };
+            let read_target = || {
+                let request = &request;
+                (!request.tracking.is_empty()).then(|| {
+                    stream::once(sources.target(request)).filter_map(async |reading| reading.map(PollAnswer::Target)).boxed()
+                })
+            };
+            tokio::select! {
+                never = poll(interval, &all, &woken, (query, read_target), |latest| answers.publish(latest)) => match never {},
+                never = sources.follow_streams(&request, &woken) => match never {},
             }
         });
     }
 }
 
-/// Adds the results to the latest ones, and publishes these as they come: otherwise the slowest source would delay all
-/// others. Results that come within [`TOGETHER`] are published together.
-async fn publish_as_they_come(
-    mut results: impl Stream<Item = (String, SourceResult)> + Unpin,
-    latest: &mut SourceAnswers,
+/// Queries these metrics once per interval, and woken ones at once, each at most once at a time. Adds the results to
+/// the latest ones, and publishes these as they come: otherwise the slowest source would delay all others. Results that
+/// come within [`TOGETHER`] are published together.
+async fn poll<'a>(
+    interval: Duration,
+    all: &BTreeSet<String>,
+    woken: &WokenMetrics,
+    (query, read_target): (
+        impl Fn(BTreeSet<String>) -> BoxStream<'a, PollAnswer>,
+        impl Fn() -> Option<BoxStream<'a, PollAnswer>>,
+    ),
     publish: impl Fn(SourceAnswers),
-) {
-    let mut publish_at = None;
+) -> Infallible {
+    let (mut latest, mut turns) = (SourceAnswers::default(), QueryTurns::default());
+    // The target is read when no query runs, but not later than an interval: a source that hangs delays no pass longer.
+    let (mut target_is_due, mut target_is_overdue, mut target_is_read) = (false, false, false);
+    let mut results = SelectAll::<BoxStream<'a, PollAnswer>>::new();
+    let (mut publish_at, mut next) = (None, Instant::now());
+    let mut awake_from = next;
     loop {
-        tokio::select! {
+        let due = tokio::select! {
             biased;
-            result = results.next() => match result {
-                Some((metric, result)) => {
-                    latest.values.insert(metric, result);
+            Some(answer) = results.next() => match answer {
+                PollAnswer::Metric((metric, result)) => {
+                    let again = turns.end(&metric);
+                    latest.values.insert(metric, result.map_err(|unanswered| unanswered.words));
                     publish_at.get_or_insert_with(|| Instant::now() + TOGETHER);
+                    again
                 }
-                None => break,
+                PollAnswer::Target(reading) => {
+                    latest.target = Some(Arc::new(reading));
+                    target_is_read = false;
+                    publish_at = Some(Instant::now());
+                    BTreeSet::new()
+                }
             },
-            () = sleep_until(publish_at.unwrap_or_else(Instant::now)), if publish_at.is_some() => {
+            () = sleep_until(publish_at.unwrap_or(next)), if publish_at.is_some() => {
                 publish(latest.clone());
                 publish_at = None;
+                BTreeSet::new()
+            }
+            () = sleep_until(next) => {
+                next = Instant::now() + interval;
+                (target_is_overdue, target_is_due) = (target_is_due, true);
+                turns.start(all.clone())
+            }
+            metrics = woken.take(awake_from) => {
+                awake_from = Instant::now() + WAKE_PAUSE;
+                target_is_due = true;
+                turns.start(metrics)
+            }
+        };
+        if !due.is_empty() {
+            results.push(query(due));
+        }
+        if target_is_due && !target_is_read && (turns.is_idle() || target_is_overdue) {
+            (target_is_due, target_is_overdue) = (false, false);
+            if let Some(reading) = read_target() {
+                target_is_read = true;
+                results.push(reading);
             }
         }
-    }
-    if publish_at.is_some() {
-        publish(latest.clone());
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::cell::RefCell;
+    use std::collections::BTreeMap;
 
-    use tokio::time::sleep;
+    use tokio::time::{sleep, timeout};
 
     use super::*;
     use futures::stream::FuturesUnordered;
     use ganglion_loops_plan::monitoring::SourceValue;
 
-    /// Publishes the results of sources that answer after these times. Returns when each was published, in
-    /// milliseconds, with the metrics that had answered until then.
-    async fn published(sources: &[(u64, &str)]) -> Vec<(u128, String)> {
-        let results: FuturesUnordered<_> = sources
-            .iter()
-            .map(|(millis, metric)| async move {
-                sleep(Duration::from_millis(*millis)).await;
-                ((*metric).to_owned(), Ok(SourceValue::from("1".to_owned())))
-            })
-            .collect();
-        let (begun, published) = (Instant::now(), RefCell::new(Vec::new()));
-        let publish = |latest: SourceAnswers| {
-            let metrics: Vec<String> = latest.values.into_keys().collect();
-            published.borrow_mut().push((begun.elapsed().as_millis(), metrics.join(" ")));
+    const INTERVAL: Duration = Duration::from_secs(10);
+
+    /// Polls sources that answer after these times, for so long. Returns when results were published, in milliseconds,
+    /// with the number of answers of each metric until then.
+    async fn published(
+        sources: &[(u64, &'static str)],
+        wakes: &[(u64, &str)],
+        millis: u64,
+    ) -> Vec<(u128, Vec<(String, String)>)> {
+        published_with(sources, wakes, millis, false).await
+    }
+
+    /// Name of the target in the results.
+    const TARGET: &str = "target";
+
+    /// The same; `tracks`: whether the target is read, too.
+    async fn published_with(
+        sources: &[(u64, &'static str)],
+        wakes: &[(u64, &str)],
+        millis: u64,
+        tracks: bool,
+    ) -> Vec<(u128, Vec<(String, String)>)> {
+        let (begun, published, counts) = (Instant::now(), RefCell::new(Vec::new()), RefCell::new(BTreeMap::new()));
+        let query = |metrics: BTreeSet<String>| {
+            let wanted = sources.iter().filter(|(_, metric)| metrics.contains(*metric)).copied();
+            let answers = wanted.map(|(millis, metric)| {
+                let mut counts = counts.borrow_mut();
+                let count: &mut u32 = counts.entry(metric).or_default();
+                *count += 1;
+                let value = SourceValue::from(count.to_string());
+                async move {
+                    sleep(Duration::from_millis(millis)).await;
+                    PollAnswer::Metric((metric.to_owned(), Ok(value)))
+                }
+            });
+            answers.collect::<FuturesUnordered<_>>().boxed()
         };
-        publish_as_they_come(results, &mut SourceAnswers::default(), publish).await;
+        let publish = |latest: SourceAnswers| {
+            let metrics = latest.values.into_iter().map(|(metric, result)| (metric, result.unwrap().value));
+            let target = latest.target.map(|reading| (TARGET.to_owned(), (*reading).clone().unwrap_err()));
+            let values = metrics.chain(target).collect();
+            published.borrow_mut().push((begun.elapsed().as_millis(), values));
+        };
+        let reads = RefCell::new(0);
+        let read_target = || {
+            *reads.borrow_mut() += 1;
+            let reading = PollAnswer::Target(Err(reads.borrow().to_string()));
+            tracks.then(|| stream::once(std::future::ready(reading)).boxed())
+        };
+        let (all, woken) = (sources.iter().map(|(_, metric)| (*metric).to_owned()).collect(), WokenMetrics::default());
+        let wake = async {
+            for (millis, metric) in wakes {
+                sleep_until(begun + Duration::from_millis(*millis)).await;
+                woken.insert(metric);
+            }
+            std::future::pending::<()>().await;
+        };
+        let polls = async {
+            tokio::select! {
+                never = poll(INTERVAL, &all, &woken, (query, read_target), publish) => match never {},
+                () = wake => {}
+            }
+        };
+        let _ = timeout(Duration::from_millis(millis), polls).await;
         published.into_inner()
+    }
+
+    fn values(of: &[(&str, &str)]) -> Vec<(String, String)> {
+        of.iter().map(|(metric, value)| ((*metric).to_owned(), (*value).to_owned())).collect()
     }
 
     #[tokio::test(start_paused = true)]
     async fn no_value_waits_for_a_slow_source() {
-        let found = published(&[(8500, "slow"), (300, "fast"), (400, "faster")]).await;
-        assert_eq!(found, [(550, "fast faster".to_owned()), (8500, "fast faster slow".to_owned())]);
+        let found = published(&[(8500, "slow"), (300, "fast"), (400, "faster")], &[], 9000).await;
+        let expected = [
+            (550, values(&[("fast", "1"), ("faster", "1")])),
+            (8750, values(&[("fast", "1"), ("faster", "1"), ("slow", "1")])),
+        ];
+        assert_eq!(found, expected);
     }
 
     #[tokio::test(start_paused = true)]
     async fn values_that_come_together_are_used_together() {
-        assert_eq!(published(&[(300, "a"), (310, "b")]).await, [(310, "a b".to_owned())]);
-        assert_eq!(published(&[(7, "a")]).await, [(7, "a".to_owned())]);
-        assert!(published(&[]).await.is_empty());
+        let found = published(&[(300, "a"), (310, "b")], &[], 9000).await;
+        assert_eq!(found, [(550, values(&[("a", "1"), ("b", "1")]))]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_source_is_queried_once_per_interval_and_a_late_one_when_it_has_answered() {
+        let found = published(&[(10_100, "late"), (100, "soon")], &[], 21_000).await;
+        let times: Vec<u128> = found.iter().map(|(millis, _)| *millis).collect();
+        assert_eq!(times, [350, 10_350, 20_350], "{found:?}");
+        assert_eq!(found[2].1, values(&[("late", "2"), ("soon", "3")]));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_woken_metric_is_queried_at_once_although_another_hangs() {
+        let found = published(&[(9000, "hangs"), (100, "a")], &[(2000, "a")], 3000).await;
+        assert_eq!(found, [(350, values(&[("a", "1")])), (2350, values(&[("a", "2")]))]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_target_is_read_when_all_sources_have_answered() {
+        let found = published_with(&[(300, "a"), (2000, "b")], &[], 12_500, true).await;
+        let times: Vec<u128> = found.iter().map(|(millis, _)| *millis).collect();
+        assert_eq!(times, [550, 2000, 10_550, 12_000], "{found:?}");
+        assert_eq!(found[1].1, values(&[("a", "1"), ("b", "1"), (TARGET, "1")]));
+        assert_eq!(found[3].1, values(&[("a", "2"), ("b", "2"), (TARGET, "2")]));
+        let found = published_with(&[], &[], 10_500, true).await;
+        assert_eq!(found, [(0, values(&[(TARGET, "1")])), (10_000, values(&[(TARGET, "2")]))], "without a source");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_source_that_hangs_delays_the_target_by_an_interval() {
+        let found = published_with(&[(25_000, "hangs"), (100, "a")], &[], 21_000, true).await;
+        let times: Vec<u128> = found.iter().filter(|(_, values)| values.len() > 1).map(|(millis, _)| *millis).collect();
+        assert_eq!(times, [10_000, 10_350, 20_000, 20_350], "{found:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_woken_metric_lets_the_target_be_read_at_once() {
+        let found = published_with(&[(100, "a")], &[(2000, "a")], 3000, true).await;
+        assert_eq!(found.last(), Some(&(2100, values(&[("a", "2"), (TARGET, "2")]))));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_scaler_cannot_wake_a_metric_all_the_time() {
+        let wakes: Vec<(u64, &str)> = (100..500).map(|time| (time * 10, "a")).collect();
+        let found = published(&[(10, "a")], &wakes, 5500).await;
+        assert_eq!(found.len(), 6, "{found:?}");
     }
 }

@@ -192,7 +192,10 @@ fn target(field: &str, track: &Track, metric: &Metric) -> Result<TrackTarget, Fi
         return fail("type", &"Utilization is for the source resource: use AverageValue or Value");
     }
     if track.type_ == TrackType::Value && is_of_pods(metric) {
-        return fail("type", &"the source has a value for each pod, and no Value: use AverageValue, or Utilization of usage");
+        return fail(
+            "type",
+            &"the source has a value for each pod, and no Value: use AverageValue, or Utilization of usage",
+        );
     }
     let text = track.target.as_str();
     let parsed = match track.type_ {
