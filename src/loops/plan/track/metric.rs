@@ -81,6 +81,9 @@ pub struct MetricProposal {
     pub name: String,
     /// Number of replicas; None if the metric is unknown.
     pub replicas: Option<i32>,
+    /// Number of replicas at which the metric is at its target, not rounded, whatever the current number is; None if the
+    /// metric does not show it.
+    pub demand: Option<Nanos>,
     pub reason: MetricReason,
     /// Description of the proposal, one line.
     pub text: String,
@@ -103,6 +106,11 @@ pub enum MetricReason {
 }
 
 impl MetricReason {
+    /// Whether the value says how many replicas are needed.
+    pub(super) fn shows_demand(self) -> bool {
+        matches!(self, Self::WithinTolerance | Self::OverTarget | Self::UnderTarget)
+    }
+
     pub fn as_str(self) -> &'static str {
         match self {
             Self::WithinTolerance => "WithinTolerance",
@@ -121,6 +129,8 @@ impl MetricReason {
 pub(super) struct Calculation {
     pub replicas: i32,
     pub reason: MetricReason,
+    /// Number of replicas at which the metric is at its target.
+    pub demand: Nanos,
     pub ratio: Ratio,
     /// Measured value, such as `75 %`.
     pub shown: String,

@@ -5,6 +5,7 @@ use std::fmt;
 use jiff::Timestamp;
 
 use super::metric::{MetricProposal, MetricReason};
+use super::nanos::ONE;
 
 /// Result of a pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,6 +21,18 @@ pub struct TrackOutcome {
     /// When the result changes without a new sample, once `replicas` has been applied: at the end of a window or of a
     /// policy's period. None if it does not change before a new sample.
     pub changes_at: Option<Timestamp>,
+}
+
+impl TrackOutcome {
+    /// Number of replicas at which all metrics are at their targets, not rounded. It does not depend on the current
+    /// number. None if a metric does not show it.
+    pub fn demand(&self) -> Option<f64> {
+        let mut largest = None;
+        for metric in &self.metrics {
+            largest = largest.max(Some(metric.demand?));
+        }
+        largest.map(|demand| demand.billionths() as f64 / ONE as f64)
+    }
 }
 
 /// Description of the result of one stage.

@@ -45,12 +45,14 @@ impl TrackedMetric {
             Ok(calculation) => MetricProposal {
                 name: self.name.clone(),
                 replicas: Some(calculation.replicas),
+                demand: calculation.reason.shows_demand().then_some(calculation.demand),
                 reason: calculation.reason,
                 text: explain::metric(self, &calculation, replicas),
             },
             Err(problem) => MetricProposal {
                 name: self.name.clone(),
                 replicas: None,
+                demand: None,
                 reason: MetricReason::Unknown,
                 text: format!("{}: unknown: {problem}", self.name),
             },
@@ -98,8 +100,9 @@ fn average_of_total(
         // Without replicas there is no mean, and no tolerance.
         None => (proposed, MetricReason::OverTarget),
     };
+    let demand = total.times(1);
     let ratio = of_replicas.unwrap_or(total);
-    Ok(Calculation { replicas: kept, reason, ratio, shown: value.to_string(), base: 1, missing: 0, unready: 0 })
+    Ok(Calculation { replicas: kept, reason, demand, ratio, shown: value.to_string(), base: 1, missing: 0, unready: 0 })
 }
 
 fn value_of_total(
@@ -120,7 +123,8 @@ fn value_of_total(
         guarded(ratio.ceil_of(ready_pods), ratio.side(), replicas)
     };
     let base = if replicas == 0 { 1 } else { ready_pods };
-    Ok(Calculation { replicas: kept, reason, ratio, shown: value.to_string(), base, missing: 0, unready: 0 })
+    let demand = ratio.times(base);
+    Ok(Calculation { replicas: kept, reason, demand, ratio, shown: value.to_string(), base, missing: 0, unready: 0 })
 }
 
 /// How a group of pods without a sample of load counts.
@@ -175,6 +179,7 @@ impl PodsCalculation<'_> {
         Ok(Calculation {
             replicas,
             reason,
+            demand: second.ratio.times(second.base),
             ratio: second.ratio,
             shown: second.shown,
             base: second.base,

@@ -5,7 +5,7 @@ use std::fmt;
 
 use num_bigint::BigUint;
 
-use super::nanos::{ONE, rounded};
+use super::nanos::{Nanos, ONE, rounded};
 use super::rules::Tolerances;
 
 /// Measured value by target value.
@@ -33,6 +33,12 @@ impl Ratio {
         let measured = &self.measured * ONE;
         measured >= &self.target * ONE.saturating_sub(tolerances.down.size())
             && measured <= &self.target * (ONE + tolerances.up.size())
+    }
+
+    /// Ratio × factor, in billionths.
+    pub fn times(&self, factor: u32) -> Nanos {
+        let billionths = &self.measured * factor * ONE / &self.target;
+        Nanos::new(i128::try_from(billionths).unwrap_or(i128::MAX))
     }
 
     /// Ratio × factor, rounded up; at most `i32::MAX`.

@@ -2,6 +2,7 @@
 
 mod bench;
 mod cases;
+mod demand;
 mod laws;
 mod paces;
 mod stored;
