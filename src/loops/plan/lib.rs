@@ -15,6 +15,7 @@
 //! | `tuning/` | how a slow loop finds what to tune in a fast loop, and which tuned policy is in effect |
 //! | `sources/` | values from what servers and the API server answer, one file for each kind of source |
 //! | `check` | forecast of the loop's decision on given values, for `ganglion check` |
+//! | `forecast/` | the demand of the near future from that of past seasons, and whether it can be trusted |
 //! | `explain/` | the text of `ganglion explain` |
 //! | `validate/` | whether the loop may act: its spec, conflicts on the target, chains of loops, preflights |
 //! | `children` | the specs of the loop's three children |
@@ -47,6 +48,7 @@ pub mod decision;
 pub mod execution;
 pub mod explain;
 pub mod figures;
+pub mod forecast;
 pub mod monitoring;
 pub mod proposal;
 pub mod rung;

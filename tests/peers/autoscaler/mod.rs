@@ -99,7 +99,8 @@ impl<'a> Comparison<'a> {
             oracle.proposals.iter().map(|proposal| proposal.map(|number| number.max(0))).collect();
         let metrics = ours::metrics(&self.rules.metrics, step, &self.tolerances);
         let zero = if self.may_leave_zero() { ZeroOrigin::Own } else { ZeroOrigin::Other };
-        let pass = TrackPass { replicas: step.replicas, metrics: &metrics, zero, now: ours::at(step.time) };
+        let pass =
+            TrackPass { replicas: step.replicas, metrics: &metrics, zero, now: ours::at(step.time), forecast: None };
         let outcome = decide(&self.parsed, &mut self.memory, &pass);
         let own: Vec<Option<i32>> = outcome.metrics.iter().map(|metric| metric.replicas).collect();
 

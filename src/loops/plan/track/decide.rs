@@ -11,6 +11,7 @@ use super::outcome::{TrackLine, TrackOutcome, TrackReason};
 use super::pace::{LimitCause, Paced, Position, next_change, pace};
 use super::rules::TrackRules;
 use super::zero::{Activity, Sleep};
+use crate::forecast::{ForecastOutcome, with_forecast};
 
 /// Input of a pass. There is one pass in each interval: without rules, each one may double the replicas.
 #[derive(Clone, Copy, Debug)]
@@ -21,6 +22,8 @@ pub struct TrackPass<'a> {
     /// Origin of 0 replicas; only used at 0.
     pub zero: ZeroOrigin,
     pub now: Timestamp,
+    /// Forecast of the demand, if the loop has one. It may raise the proposal of the metrics.
+    pub forecast: Option<&'a ForecastOutcome>,
 }
 
 /// Origin of 0 replicas: who scaled the target down.
@@ -44,7 +47,7 @@ pub fn decide(rules: &TrackRules, memory: &mut TrackMemory, pass: &TrackPass) ->
     }
     let combined = combine(&metrics, replicas);
     lines.push(explain::proposal(&metrics, combined, replicas));
-    let (mut combined, mut floor) = (combined, rules.min);
+    let (mut combined, mut floor, mut forecast) = (combined, rules.min, pass.forecast);
     if let Some(cooldown) = rules.cooldown.filter(|_| rules.min == 0) {
         let activity = Activity::of(pass.metrics);
         if replicas == 0 {
@@ -53,7 +56,8 @@ pub fn decide(rules: &TrackRules, memory: &mut TrackMemory, pass: &TrackPass) ->
         let sleep = memory.zero.record_activity(activity, cooldown, now);
         lines.push(explain::sleep(&sleep));
         if sleep == Sleep::Due {
-            combined = Combined::Known(0);
+            // A forecast does not keep the last replica, and wakes nothing.
+            (combined, forecast) = (Combined::Known(0), None);
         } else {
             floor = 1.min(rules.max);
         }
@@ -65,6 +69,14 @@ pub fn decide(rules: &TrackRules, memory: &mut TrackMemory, pass: &TrackPass) ->
         let reason = if result == replicas { TrackReason::MetricUnknown } else { TrackReason::BelowMin };
         lines.push(explain::result(replicas, result, reason));
         return TrackOutcome { replicas: result, reason, proposal: None, metrics, lines, changes_at: None };
+    };
+    let raw = match forecast {
+        Some(forecast) => {
+            let raised = with_forecast(raw, forecast.replicas(), forecast.trust);
+            lines.push(explain::forecast(forecast, raw, raised));
+            raised
+        }
+        None => raw,
     };
     memory.record_proposal(raw, now);
     let paced = pace(&rules.pace, memory, Position { replicas, raw, now });

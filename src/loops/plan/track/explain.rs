@@ -10,6 +10,7 @@ use super::outcome::{TrackLine, TrackReason, TrackStage};
 use super::pace::{LimitCause, LimitedChange, Paced};
 use super::rules::{RateChange, RatePolicy, Tolerances, TrackRules};
 use super::zero::{Activity, Sleep};
+use crate::forecast::ForecastOutcome;
 
 fn line(stage: TrackStage, reason: TrackReason, text: String) -> TrackLine {
     TrackLine { stage, reason, text }
@@ -198,4 +199,14 @@ pub(super) fn result(before: i32, after: i32, reason: TrackReason) -> TrackLine 
     let text =
         if before == after { format!("stays at {}", count(after)) } else { format!("{before} → {}", count(after)) };
     line(TrackStage::Result, reason, text)
+}
+
+/// Line of a forecast, with the number that follows if it raises the proposal.
+pub(super) fn forecast(forecast: &ForecastOutcome, proposal: i32, raised: i32) -> TrackLine {
+    let text = format!("forecast: {forecast}");
+    if raised > proposal {
+        line(TrackStage::Proposal, TrackReason::Raised, format!("{text}: {} instead of {proposal}", count(raised)))
+    } else {
+        line(TrackStage::Proposal, TrackReason::Unchanged, text)
+    }
 }

@@ -13,7 +13,8 @@ pub struct TrackOutcome {
     /// Number of replicas that the target should have.
     pub replicas: i32,
     pub reason: TrackReason,
-    /// Proposal of all metrics, before windows, rates and bounds; None if it is unknown or was not needed.
+    /// Proposal of all metrics and the forecast, before windows, rates and bounds; None if it is unknown or was not
+    /// needed.
     pub proposal: Option<i32>,
     pub metrics: Vec<MetricProposal>,
     /// One line for each stage, in their order.
@@ -24,8 +25,8 @@ pub struct TrackOutcome {
 }
 
 impl TrackOutcome {
-    /// Number of replicas at which all metrics are at their targets, not rounded. It does not depend on the current
-    /// number. None if a metric does not show it.
+    /// Number of replicas at which all metrics are at their targets, not rounded: what a forecast records. It does not
+    /// depend on the current number. None if a metric does not show it.
     pub fn demand(&self) -> Option<f64> {
         let mut largest = None;
         for metric in &self.metrics {

@@ -18,7 +18,8 @@ impl TrackedMetric {
             (TrackInput::Unknown(reason), _) => Err(reason.clone()),
             (TrackInput::Idle(why), _) => {
                 let text = format!("{}: no replicas: {why}", self.name);
-                return MetricProposal { name: self.name.clone(), replicas: Some(0), reason: MetricReason::Idle, text };
+                let (name, replicas, demand) = (self.name.clone(), Some(0), Some(Nanos::ZERO));
+                return MetricProposal { name, replicas, demand, reason: MetricReason::Idle, text };
             }
             (TrackInput::Pods { measure, pods }, TrackTarget::Utilization { .. } | TrackTarget::AverageValue(_)) => {
                 let groups = PodGroups::new(pods, *measure, now);

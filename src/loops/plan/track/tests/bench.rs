@@ -132,7 +132,8 @@ impl Tracked {
     /// Result at this second, not applied.
     pub fn result(&mut self, second: i64, metrics: &[TrackedMetric]) -> TrackOutcome {
         let metrics = &self.tolerated(metrics);
-        let pass = TrackPass { replicas: self.replicas, metrics, zero: ZeroOrigin::Own, now: at(second) };
+        let pass =
+            TrackPass { replicas: self.replicas, metrics, zero: ZeroOrigin::Own, now: at(second), forecast: None };
         decide(&self.rules, &mut self.memory, &pass)
     }
 
@@ -143,7 +144,7 @@ impl Tracked {
 
     pub fn clone_result_at(&self, now: Timestamp, metrics: &[TrackedMetric]) -> TrackOutcome {
         let metrics = &self.tolerated(metrics);
-        let pass = TrackPass { replicas: self.replicas, metrics, zero: ZeroOrigin::Own, now };
+        let pass = TrackPass { replicas: self.replicas, metrics, zero: ZeroOrigin::Own, now, forecast: None };
         decide(&self.rules, &mut self.memory.clone(), &pass)
     }
 

@@ -224,7 +224,7 @@ fn r8_allocated_resources_count() {
 fn z2_a_zero_of_others_stays() {
     let rules = direct(0, 9);
     let metrics = [queue("5", "1")];
-    let pass = TrackPass { replicas: 0, metrics: &metrics, zero: ZeroOrigin::Other, now: at(0) };
+    let pass = TrackPass { replicas: 0, metrics: &metrics, zero: ZeroOrigin::Other, now: at(0), forecast: None };
     let outcome = decide(&rules, &mut TrackMemory::default(), &pass);
     assert_eq!((outcome.replicas, outcome.reason), (0, TrackReason::StoppedAtZero));
     let pass = TrackPass { zero: ZeroOrigin::Own, ..pass };

@@ -102,7 +102,7 @@ proptest! {
         let (mut now, mut replicas) = (0, replicas);
         for (pause, metrics) in steps {
             now += pause;
-            let pass = TrackPass { replicas, metrics: &metrics, zero: ZeroOrigin::Own, now: at(now) };
+            let pass = TrackPass { replicas, metrics: &metrics, zero: ZeroOrigin::Own, now: at(now), forecast: None };
             let outcome = decide(&rules, &mut memory, &pass);
             prop_assert!((rules.min..=rules.max).contains(&outcome.replicas), "{outcome:?}");
             prop_assert!(outcome.changes_at.is_none_or(|then| then > at(now)));
@@ -126,7 +126,7 @@ proptest! {
         let result = |pods: &[TrackedPod]| {
             let metrics = [average("100", pods.to_vec())];
             let (replicas, now) = (this.replicas, at(now + 15));
-            let pass = TrackPass { replicas, metrics: &metrics, zero: ZeroOrigin::Own, now };
+            let pass = TrackPass { replicas, metrics: &metrics, zero: ZeroOrigin::Own, now, forecast: None };
             decide(&this.rules, &mut this.memory.clone(), &pass).replicas
         };
         prop_assert!(result(&loaded(&pods, more)) >= result(&pods));

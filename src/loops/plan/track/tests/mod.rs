@@ -1,8 +1,9 @@
-//! Cases that users ran into, laws, and the stored memory.
+//! Cases that users ran into, laws, forecasts, and the stored memory.
 
 mod bench;
 mod cases;
 mod demand;
+mod forecasts;
 mod laws;
 mod paces;
 mod stored;
