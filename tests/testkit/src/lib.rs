@@ -5,6 +5,7 @@
 //!   [`proxy`]: a proxy between the two that can hold, drop and answer requests;
 //!   [`plugin`]: the program as a kubectl plugin.
 //! - [`eye`]: an independent watch; [`verdict`] and [`kstatus`]: evaluations of what it saw.
+//! - [`autoscaling`]: simulated loads, and capacity that follows them.
 //! - [`former`]: former versions of the operator, for tests of upgrades.
 //! - [`testbed`]: one namespace with its own operator, for each test on a control plane.
 //! - [`gitops`]: Helm, Flux and Argo CD, which deploy manifests to a testbed.
@@ -20,6 +21,7 @@
 //! The tests on a control plane share one runtime, so that they can share a client; each test keeps its own thread.
 
 pub mod action;
+pub mod autoscaling;
 pub mod eye;
 pub mod former;
 pub mod gitops;
