@@ -6,6 +6,7 @@
 
 mod actions;
 mod fleet;
+mod forecast;
 mod frame;
 mod loops;
 mod memory;
@@ -25,6 +26,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::{Parser, ValueEnum};
 
+use forecast::ForecastOptions;
 use frame::Bench;
 
 /// Maximum time to wait for any event that should happen by itself.
@@ -49,6 +51,8 @@ struct Options {
     #[arg(long, value_name = "DIR")]
     logs: Option<PathBuf>,
     #[command(flatten)]
+    forecast: ForecastOptions,
+    #[command(flatten)]
     process: ProcessOptions,
 }
 
@@ -69,6 +73,8 @@ struct ProcessOptions {
 enum Name {
     /// Moves: time, the operator's own share, requests, many at once, memory, start, idle operator.
     Actions,
+    /// Forecasts: capacity that is missing and not needed, compared with the rule of a HorizontalPodAutoscaler.
+    Forecast,
     /// Closed loops: samples back to back, and many loops with one per second, compared with a bare program; loops that
     /// act; calm loops.
     Loops,
@@ -120,6 +126,7 @@ async fn measure(options: &Options) -> Result<bool> {
     let mut bench = Bench::new(&options.only, options.logs.as_deref())?;
     let measured = match options.name {
         Name::Actions => actions::run(&mut bench).await,
+        Name::Forecast => forecast::run(&mut bench, &options.forecast).await,
         Name::Loops => loops::run(&mut bench).await,
         Name::Memory => memory::run(&mut bench),
         Name::Nodes => nodes::run(&mut bench).await,
