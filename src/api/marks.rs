@@ -76,6 +76,19 @@ pub const STATUS_MANAGER: &str = "ganglion/workload-action/status";
 /// that the operator reads; it is not part of the spec because a GitOps tool would revert it.
 pub const APPROVE: &str = "ganglion.dev/approve";
 
+/// Annotation on a loop that `ganglion import` created: the autoscaler that it replaces, as JSON.
+pub const IMPORTED_FROM: &str = "ganglion.dev/imported-from";
+
+/// Annotation on an autoscaler that `ganglion import --apply` has switched off: the loop, and the fields that were changed
+/// as they were before, as JSON.
+pub const IMPORTED_BY: &str = "ganglion.dev/imported-by";
+
+/// KEDA's annotation on a ScaledObject: `true` pauses it.
+pub const KEDA_PAUSED: &str = "autoscaling.keda.sh/paused";
+
+/// Field manager of the writes of `ganglion import`.
+pub const IMPORT_MANAGER: &str = "ganglion-import";
+
 /// Label on a loop's children: the loop's name.
 pub const LOOP: &str = "ganglion.dev/loop";
 

@@ -1,14 +1,12 @@
 //! Facts about autoscalers: their targets, and the dimensions that they write.
 
-use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
+use k8s_openapi::api::autoscaling::v2::{HPAScalingRules, HorizontalPodAutoscaler, HorizontalPodAutoscalerSpec};
 use kube::ResourceExt;
 
 use super::{Identity, texts};
 use ganglion_api::closed_loop::TargetRef;
 use ganglion_api::foreign::{ContainerPolicy, ForeignTarget, ScaledObject, VerticalPodAutoscaler};
-
-/// Annotation that pauses scaling by KEDA.
-const PAUSED: &str = "autoscaling.keda.sh/paused";
+use ganglion_api::marks;
 
 /// Annotation with a fixed number of replicas, which KEDA enforces while it is paused.
 const PAUSED_AT: &str = "autoscaling.keda.sh/paused-replicas";
@@ -82,6 +80,11 @@ is_an_autoscaler!(HpaFact, ScaledObjectFact, VpaFact);
 pub enum Controls {
     Nothing,
     Replicas,
+    /// The number of replicas, only if it is outside of these bounds: both directions are switched off.
+    ReplicasOutside {
+        min: i32,
+        max: i32,
+    },
     /// Requests and limits of containers according to these policies; `*` applies to all other containers.
     Resources(Vec<ContainerPolicy>),
 }
@@ -91,7 +94,7 @@ impl Controls {
     pub fn holds(&self, dimension: &str) -> bool {
         match self {
             Self::Nothing => false,
-            Self::Replicas => dimension == "replicas",
+            Self::Replicas | Self::ReplicasOutside { .. } => dimension == "replicas",
             Self::Resources(policies) => {
                 let Some((container, resource)) = dimension.split_once('/') else { return false };
                 let named = |name: &str| policies.iter().find(|policy| policy.container_name == name);
@@ -110,7 +113,7 @@ impl Controls {
     pub fn holds_any(&self, resource: &str) -> bool {
         let holds = |container: &str| self.holds(&format!("{container}/{resource}"));
         match self {
-            Self::Nothing | Self::Replicas => false,
+            Self::Nothing | Self::Replicas | Self::ReplicasOutside { .. } => false,
             // `*` also stands for the containers without a policy.
             Self::Resources(policies) => holds("*") || policies.iter().any(|policy| holds(&policy.container_name)),
         }
@@ -135,15 +138,33 @@ fn size(policies: &[ContainerPolicy]) -> usize {
     policies.iter().map(size).fold(0, usize::saturating_add)
 }
 
+/// Policy of a direction in which a HorizontalPodAutoscaler does not scale.
+const DISABLED: &str = "Disabled";
+
+/// What a HorizontalPodAutoscaler writes. With both directions switched off, it still returns to its bounds.
+fn controls(spec: Option<&HorizontalPodAutoscalerSpec>) -> Controls {
+    let Some(spec) = spec else { return Controls::Replicas };
+    let is_off = |rules: &Option<HPAScalingRules>| {
+        rules.as_ref().is_some_and(|rules| rules.select_policy.as_deref() == Some(DISABLED))
+    };
+    match &spec.behavior {
+        Some(behavior) if is_off(&behavior.scale_up) && is_off(&behavior.scale_down) => {
+            Controls::ReplicasOutside { min: spec.min_replicas.unwrap_or(1), max: spec.max_replicas }
+        }
+        _ => Controls::Replicas,
+    }
+}
+
 impl From<HorizontalPodAutoscaler> for HpaFact {
     fn from(scaler: HorizontalPodAutoscaler) -> Self {
+        let controls = controls(scaler.spec.as_ref());
         let scaled = scaler.spec.as_ref().map(|spec| spec.scale_target_ref.clone()).unwrap_or_default();
         let scaled = ForeignTarget { api_version: scaled.api_version, kind: Some(scaled.kind), name: scaled.name };
         Self(AutoscalerFact {
             id: (&scaler.metadata).into(),
             kind: AutoscalerKind::HorizontalPodAutoscaler,
             target: target(&scaled),
-            controls: Controls::Replicas,
+            controls,
         })
     }
 }
@@ -151,7 +172,7 @@ impl From<HorizontalPodAutoscaler> for HpaFact {
 impl From<ScaledObject> for ScaledObjectFact {
     fn from(scaler: ScaledObject) -> Self {
         let says = |annotation: &str| scaler.annotations().get(annotation).map(String::as_str);
-        let paused = says(PAUSED) == Some("true") && says(PAUSED_AT).is_none();
+        let paused = says(marks::KEDA_PAUSED) == Some("true") && says(PAUSED_AT).is_none();
         Self(AutoscalerFact {
             id: (&scaler.metadata).into(),
             kind: AutoscalerKind::ScaledObject,
@@ -213,6 +234,28 @@ mod tests {
         let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"});
         let scaler = vertical(json!({"targetRef": target, "resourcePolicy": {"containerPolicies": policies}}));
         assert_eq!(scaler.controls.holds_any("memory"), held);
+    }
+
+    #[rstest]
+    #[case(json!({}), Controls::Replicas)]
+    #[case(json!({"behavior": {}}), Controls::Replicas)]
+    #[case(json!({"behavior": {"scaleUp": {"selectPolicy": "Disabled"}}}), Controls::Replicas)]
+    #[case(
+        json!({"behavior": {"scaleUp": {"selectPolicy": "Disabled"}, "scaleDown": {"selectPolicy": "Max"}}}),
+        Controls::Replicas
+    )]
+    #[case(
+        json!({"behavior": {"scaleUp": {"selectPolicy": "Disabled"}, "scaleDown": {"selectPolicy": "Disabled"}}}),
+        Controls::ReplicasOutside { min: 1, max: 9 }
+    )]
+    fn a_horizontal_autoscaler_that_is_off_only_keeps_its_bounds(#[case] mut spec: Value, #[case] held: Controls) {
+        spec["scaleTargetRef"] = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"});
+        spec["maxReplicas"] = json!(9);
+        let scaler: HorizontalPodAutoscaler =
+            serde_json::from_value(json!({"metadata": {"name": "hpa"}, "spec": spec})).unwrap();
+        let fact = HpaFact::from(scaler).0;
+        assert_eq!(fact.controls, held);
+        assert!(fact.controls.holds("replicas") && !fact.controls.holds_any("cpu"));
     }
 
     #[test]

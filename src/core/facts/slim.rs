@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec, DeploymentStatus, DeploymentStrategy};
 use k8s_openapi::api::autoscaling::v2::{
-    CrossVersionObjectReference, HorizontalPodAutoscaler, HorizontalPodAutoscalerSpec,
+    CrossVersionObjectReference, HPAScalingRules, HorizontalPodAutoscaler, HorizontalPodAutoscalerBehavior,
+    HorizontalPodAutoscalerSpec,
 };
 use k8s_openapi::api::core::v1::{
     Affinity, Container, ContainerPort, NodeAffinity, NodeSelector, Pod, PodAffinity, PodAffinityTerm, PodAntiAffinity,
@@ -238,12 +239,41 @@ pub struct SlimAutoscaler {
 #[serde(rename_all = "camelCase")]
 pub struct SlimAutoscalerSpec {
     scale_target_ref: CrossVersionObjectReference,
+    min_replicas: Option<i32>,
+    #[serde(default)]
+    max_replicas: i32,
+    behavior: Option<SlimBehavior>,
+}
+
+/// See [`SlimAutoscaler`].
+#[derive(Deserialize, Clone, Debug)]
+#[serde(rename_all = "camelCase")]
+struct SlimBehavior {
+    scale_up: Option<SlimRules>,
+    scale_down: Option<SlimRules>,
+}
+
+/// See [`SlimAutoscaler`].
+#[derive(Deserialize, Clone, Debug)]
+#[serde(rename_all = "camelCase")]
+struct SlimRules {
+    select_policy: Option<String>,
+}
+
+impl From<SlimBehavior> for HorizontalPodAutoscalerBehavior {
+    fn from(SlimBehavior { scale_up, scale_down }: SlimBehavior) -> Self {
+        let rules = |SlimRules { select_policy }| HPAScalingRules { select_policy, ..HPAScalingRules::default() };
+        Self { scale_up: scale_up.map(rules), scale_down: scale_down.map(rules) }
+    }
 }
 
 impl From<SlimAutoscaler> for HpaFact {
     fn from(SlimAutoscaler { metadata, spec }: SlimAutoscaler) -> Self {
-        let spec = spec.map(|SlimAutoscalerSpec { scale_target_ref }| HorizontalPodAutoscalerSpec {
-            scale_target_ref,
+        let spec = spec.map(|spec| HorizontalPodAutoscalerSpec {
+            scale_target_ref: spec.scale_target_ref,
+            min_replicas: spec.min_replicas,
+            max_replicas: spec.max_replicas,
+            behavior: spec.behavior.map(Into::into),
             ..HorizontalPodAutoscalerSpec::default()
         });
         HorizontalPodAutoscaler { metadata, spec, ..HorizontalPodAutoscaler::default() }.into()
@@ -314,7 +344,9 @@ mod tests {
         assert!(fact.recreates && fact.paused && fact.stuck && fact.selector == "a=b");
         let scaler = json!({
             "metadata": {"namespace": "a", "name": "h", "uid": "u", "resourceVersion": "7"},
-            "spec": {"maxReplicas": 3, "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}},
+            "spec": {"minReplicas": 2, "maxReplicas": 3,
+                "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"},
+                "behavior": {"scaleUp": {"selectPolicy": "Disabled"}, "scaleDown": {"selectPolicy": "Disabled"}}},
         });
         let whole: HorizontalPodAutoscaler = serde_json::from_value(scaler.clone()).unwrap();
         let slim: SlimAutoscaler = serde_json::from_value(scaler).unwrap();

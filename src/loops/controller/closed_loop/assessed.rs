@@ -11,7 +11,7 @@ use ganglion_api::marks;
 use ganglion_core::facts::{Key, Uid};
 use ganglion_loops_plan::validate::assessment::{Assessment, AssessmentInput, NamespaceAccess, assess};
 use ganglion_loops_plan::validate::chain::LoopLink;
-use ganglion_loops_plan::validate::conflict::{Claimant, ClaimantKind, dimensions};
+use ganglion_loops_plan::validate::conflict::{Claimant, ClaimantKind, ReplicaRange, dimensions};
 use ganglion_loops_plan::world::LoopsWorld;
 use ganglion_runtime::context::Context;
 
@@ -37,9 +37,10 @@ impl Neighbours {
     pub fn read(ctx: &Context, key: &Key, parent: &Arc<ClosedLoop>, access: NamespaceAccess) -> Self {
         let target = &parent.spec.target;
         let acts_on = changed_dimensions(parent);
+        let range = ReplicaRange::of(&parent.spec, replicas_path(parent));
         let (loops, autoscalers) = ctx.store.read(|world| {
             let autoscalers = world.autoscalers_on(&key.namespace, &target.name);
-            let autoscalers = autoscalers.map(|fact| Claimant::autoscaler(fact, &acts_on)).collect();
+            let autoscalers = autoscalers.map(|fact| Claimant::autoscaler(fact, &acts_on, range)).collect();
             (world.loops_around(key, &target.name), autoscalers)
         });
         Self { parent: Arc::clone(parent), loops, autoscalers, access }
@@ -126,10 +127,16 @@ fn claimant(one: &ClosedLoop) -> Claimant {
         created: one.creation_timestamp().map_or(Timestamp::UNIX_EPOCH, |created| created.0),
         target: one.spec.target.clone(),
         dimensions: changed_dimensions(one),
+        keeps: None,
     }
 }
 
 /// Dimensions that the loop changes on its target.
 fn changed_dimensions(one: &ClosedLoop) -> Vec<String> {
-    dimensions(&one.spec, one.status.as_ref().and_then(|status| status.replicas_path.as_deref()))
+    dimensions(&one.spec, replicas_path(one))
+}
+
+/// Path of the number of replicas in the target, if it is known.
+fn replicas_path(one: &ClosedLoop) -> Option<&str> {
+    one.status.as_ref()?.replicas_path.as_deref()
 }

@@ -172,6 +172,7 @@ fn assessed(this: &Loop, old: &ClosedLoopStatus, now: Timestamp) -> ClosedLoopSt
         created: at(0),
         target: spec.target.clone(),
         dimensions: dimensions(spec, None),
+        keeps: None,
     };
     let links = LoopLink::parse(spec).into_iter().map(|link| (name.to_owned(), link)).collect();
     let case = AssessmentInput {

@@ -20,6 +20,8 @@ pub struct Claimant {
     pub target: TargetRef,
     /// Dimensions that it changes, such as `replicas` or `app/memory`; see [`rung::dimension`].
     pub dimensions: Vec<String>,
+    /// Bounds to which it returns the number of replicas, if that is all that it does.
+    pub keeps: Option<(i32, i32)>,
 }
 
 /// Kind of a claimant.
@@ -63,8 +65,15 @@ impl From<AutoscalerKind> for ClaimantKind {
 }
 
 impl Claimant {
-    /// Returns an autoscaler as a claimant of those of the dimensions that it controls.
-    pub fn autoscaler(fact: &AutoscalerFact, dimensions: &[String]) -> Self {
+    /// Returns an autoscaler as a claimant of those of the dimensions of a loop that it controls. If it only keeps the
+    /// number of replicas within bounds, and the loop stays within them (`range`), it controls no replicas.
+    pub fn autoscaler(fact: &AutoscalerFact, dimensions: &[String], range: Option<ReplicaRange>) -> Self {
+        let keeps = match fact.controls {
+            Controls::ReplicasOutside { min, max } => Some((min, max)),
+            Controls::Nothing | Controls::Replicas | Controls::Resources(_) => None,
+        };
+        let is_harmless = keeps.zip(range).is_some_and(|(bounds, range)| range.is_within(bounds));
+        let holds = |one: &&String| holds(&fact.controls, one) && !(is_harmless && *one == "replicas");
         Self {
             kind: fact.kind.into(),
             name: fact.id.key.name.clone(),
@@ -72,7 +81,8 @@ impl Claimant {
             // The age of an autoscaler does not matter.
             created: Timestamp::UNIX_EPOCH,
             target: fact.target.clone(),
-            dimensions: dimensions.iter().filter(|one| holds(&fact.controls, one)).cloned().collect(),
+            dimensions: dimensions.iter().filter(holds).cloned().collect(),
+            keeps,
         }
     }
 }
@@ -90,11 +100,21 @@ pub struct Conflict {
     pub with: ClaimantKind,
     pub name: String,
     pub dimension: String,
+    /// Bounds to which the other one returns the number of replicas, if that is all that it does.
+    pub keeps: Option<(i32, i32)>,
 }
 
 impl std::fmt::Display for Conflict {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { with, name, dimension } = self;
+        let Self { with, name, dimension, keeps } = self;
+        if let Some((min, max)) = keeps {
+            return write!(
+                f,
+                "{} {name} is switched off, but returns the number of replicas to {min} to {max}: set min and max of this \
+                 loop within these bounds, or remove it",
+                with.as_str()
+            );
+        }
         write!(f, "{} {name} acts on {dimension} of the same target: remove it, or this loop's rung", with.as_str())
     }
 }
@@ -120,6 +140,45 @@ pub fn dimensions(spec: &ClosedLoopSpec, replicas_path: Option<&str>) -> Vec<Str
     all
 }
 
+/// Numbers of replicas that a loop sets. None: not bounded, or not changed in this direction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReplicaRange {
+    pub min: Option<i32>,
+    pub max: Option<i32>,
+}
+
+impl ReplicaRange {
+    /// Returns the range of all rungs together. None: a rung changes the replicas in another way than by scale.
+    pub fn of(spec: &ClosedLoopSpec, replicas_path: Option<&str>) -> Option<Self> {
+        let mut range = Self::default();
+        for rung in spec.actions.iter().flatten().flat_map(|action| &action.ladder) {
+            let Some(scale) = &rung.scale else {
+                let dimension = rung::dimension_on(rung, replicas_path);
+                let path = replicas_path.unwrap_or(rung::REPLICAS_PATH);
+                if rung.webhook.is_none() && (overlap(&dimension, "replicas") || overlap(&dimension, path)) {
+                    return None;
+                }
+                continue;
+            };
+            let min = scale.min.or(scale.is_tracking().then_some(1));
+            let entries = || scale.schedule.iter().flatten().flat_map(|entry| [entry.min, entry.max, entry.to]);
+            let numbers = [min, scale.max, scale.to].into_iter().chain(entries()).flatten();
+            for number in numbers {
+                let is_lowest = scale.by.is_none_or(|by| by < 0) && range.min.is_none_or(|min| number < min);
+                let is_highest = scale.by.is_none_or(|by| by > 0) && range.max.is_none_or(|max| number > max);
+                range.min = if is_lowest { Some(number) } else { range.min };
+                range.max = if is_highest { Some(number) } else { range.max };
+            }
+        }
+        Some(range)
+    }
+
+    /// Whether a number of this range is within these bounds.
+    pub fn is_within(self, (min, max): (i32, i32)) -> bool {
+        self.min.is_none_or(|number| number >= min) && self.max.is_none_or(|number| number <= max)
+    }
+}
+
 /// Returns the first claimant with precedence over this loop on the same dimension of the same target.
 pub fn find(me: &Claimant, others: &[Claimant]) -> Option<Conflict> {
     let mut before: Vec<&Claimant> = others
@@ -130,7 +189,8 @@ pub fn find(me: &Claimant, others: &[Claimant]) -> Option<Conflict> {
     before.into_iter().find_map(|other| {
         let overlaps = |mine: &&String| other.dimensions.iter().any(|theirs| overlap(mine, theirs));
         let dimension = me.dimensions.iter().find(overlaps)?;
-        Some(Conflict { with: other.kind, name: other.name.clone(), dimension: dimension.clone() })
+        let (name, dimension) = (other.name.clone(), dimension.clone());
+        Some(Conflict { with: other.kind, name, dimension, keeps: other.keeps })
     })
 }
 

@@ -33,6 +33,7 @@ fn claimant(name: &str, spec: &ClosedLoopSpec) -> Claimant {
         created: at(0),
         target: spec.target.clone(),
         dimensions: dimensions(spec, None),
+        keeps: None,
     }
 }
 

@@ -7,9 +7,10 @@ use serde_json::{Value, json};
 
 use crate::tests::bench::{at, demo, seconds, spec};
 use crate::validate::chain::{ChainError, LoopLink, check, overlap};
-use crate::validate::conflict::{Claimant, ClaimantKind, dimensions, find};
+use crate::validate::conflict::{Claimant, ClaimantKind, Conflict, ReplicaRange, dimensions, find};
 use ganglion_api::foreign::VerticalPodAutoscaler;
-use ganglion_core::facts::VpaFact;
+use ganglion_core::facts::{HpaFact, VpaFact};
+use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 
 fn loops(links: &[(&str, Option<&str>)]) -> BTreeMap<String, LoopLink> {
     let link = |tunes: &Option<&str>| LoopLink { tunes: tunes.map(Into::into), ..LoopLink::default() };
@@ -64,6 +65,7 @@ fn claimant(kind: ClaimantKind, name: &str, created: i64, dimensions: &[&str]) -
         created: at(created),
         target: serde_json::from_value(target).unwrap(),
         dimensions: dimensions.iter().map(|dimension| (*dimension).into()).collect(),
+        keeps: None,
     }
 }
 
@@ -105,6 +107,56 @@ fn a_loop_gives_way_to_one_that_changes_a_field_within_its_field() {
         assert!(find(after, &[first(before)]).is_some(), "{} before {}", before.name, after.name);
     }
     assert_eq!(find(other, &[first(outer), first(inner)]), None);
+}
+
+/// A HorizontalPodAutoscaler with these policies for both directions and bounds 2 to 10, beside a loop with this rung.
+fn beside_an_autoscaler(select: [&str; 2], rung: &Value) -> Option<Conflict> {
+    let mut this = demo(json!({}));
+    let actions = json!([{"when": {"metric": "cpu", "side": "Low"}, "ladder": [rung]}]);
+    this.actions = serde_json::from_value(actions).unwrap();
+    let hpa: HorizontalPodAutoscaler =
+        serde_json::from_value(json!({"metadata": {"name": "hpa", "uid": "h"}, "spec": {
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+            "minReplicas": 2, "maxReplicas": 10,
+            "behavior": {"scaleUp": {"selectPolicy": select[0]}, "scaleDown": {"selectPolicy": select[1]}},
+        }}))
+        .unwrap();
+    let all = dimensions(&this, None);
+    let named: Vec<&str> = all.iter().map(String::as_str).collect();
+    let me = claimant(ClaimantKind::ClosedLoop, "me", 1, &named);
+    let other = Claimant::autoscaler(&HpaFact::from(hpa).0, &all, ReplicaRange::of(&this, None));
+    find(&me, &[other])
+}
+
+/// A HorizontalPodAutoscaler has no pause: switched off in both directions, it still returns to its bounds (I1).
+#[rstest]
+#[case(json!({"scale": {"track": {"type": "Value", "target": "1"}, "min": 2, "max": 10}}), true)]
+#[case(json!({"scale": {"track": {"type": "Value", "target": "1"}, "min": 1, "max": 10}}), false)]
+#[case(json!({"scale": {"track": {"type": "Value", "target": "1"}, "max": 10}}), false)]
+#[case(json!({"scale": {"track": {"type": "Value", "target": "1"}, "min": 2, "max": 11}}), false)]
+#[case(
+    json!({"scale": {"track": {"type": "Value", "target": "1"}, "min": 2, "max": 9,
+        "schedule": [{"during": {"cron": "0 8 * * *", "duration": "1h"}, "to": 0}]}}),
+    false
+)]
+#[case(json!({"scale": {"by": 1, "max": 10}}), true)]
+#[case(json!({"scale": {"by": 1, "max": 11}}), false)]
+#[case(json!({"scale": {"by": -1, "min": 2}}), true)]
+#[case(json!({"scale": {"by": -1, "min": 1}}), false)]
+#[case(json!({"scale": {"to": 11}}), false)]
+#[case(json!({"patch": {"path": "spec.replicas", "to": "5"}}), false)]
+#[case(json!({"workloadAction": {"create": {"to": {"nodeName": "a"}}}}), false)]
+fn an_autoscaler_that_is_off_is_no_conflict_within_its_bounds(#[case] rung: Value, #[case] is_within: bool) {
+    let off = beside_an_autoscaler(["Disabled", "Disabled"], &rung);
+    assert_eq!(off.is_none(), is_within, "{off:?}");
+    if let Some(conflict) = off {
+        let text = conflict.to_string();
+        assert!(text.contains("returns the number of replicas to 2 to 10"), "{text}");
+    }
+    for select in [["Max", "Disabled"], ["Disabled", "Min"], ["Max", "Max"]] {
+        let on = beside_an_autoscaler(select, &rung).expect("somebody has switched it on");
+        assert!(on.to_string().contains("hpa acts on replicas of the same target"), "{on}");
+    }
 }
 
 #[rstest]
@@ -188,7 +240,7 @@ fn a_patch_of_resources_in_the_template_conflicts_as_a_resize_does(#[case] path:
                 "resourcePolicy": {"containerPolicies": policies}},
         }))
         .unwrap();
-        let vertical = Claimant::autoscaler(&VpaFact::from(vertical).0, &all);
+        let vertical = Claimant::autoscaler(&VpaFact::from(vertical).0, &all, None);
         assert_eq!(find(&patching(0), &[vertical]).is_some(), is_changed, "{path} {resource}");
     }
 }
