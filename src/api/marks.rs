@@ -79,8 +79,8 @@ pub const APPROVE: &str = "ganglion.dev/approve";
 /// Annotation on a loop that `ganglion import` created: the autoscaler that it replaces, as JSON.
 pub const IMPORTED_FROM: &str = "ganglion.dev/imported-from";
 
-/// Annotation on an autoscaler that `ganglion import --apply` has switched off: the loop, and the fields that were changed
-/// as they were before, as JSON.
+/// Annotation on an autoscaler that `ganglion import --apply` has switched off: the loop, and the fields that were
+/// changed as they were before, as JSON.
 pub const IMPORTED_BY: &str = "ganglion.dev/imported-by";
 
 /// KEDA's annotation on a ScaledObject: `true` pauses it.

@@ -17,6 +17,7 @@
 //! | `check` | forecast of the loop's decision on given values, for `ganglion check` |
 //! | `forecast/` | the demand of the near future from that of past seasons, and whether it can be trusted |
 //! | `explain/` | the text of `ganglion explain` |
+//! | `import/` | loops that do the same as a HorizontalPodAutoscaler or a ScaledObject, and the handover to them |
 //! | `validate/` | whether the loop may act: its spec, conflicts on the target, chains of loops, preflights |
 //! | `children` | the specs of the loop's three children |
 //! | `proposal` | the decision that waits for approval, and the digest to which an approval refers |
@@ -49,6 +50,7 @@ pub mod execution;
 pub mod explain;
 pub mod figures;
 pub mod forecast;
+pub mod import;
 pub mod monitoring;
 pub mod proposal;
 pub mod rung;

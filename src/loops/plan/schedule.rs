@@ -74,6 +74,33 @@ impl Calendar {
         }
     }
 
+    /// Returns the first period within `horizon` in which the window differs from one that is open whenever its next
+    /// end comes before its next start, with the state of this window. Both are alike if starts and ends alternate.
+    /// None for a window of fixed length.
+    pub fn first_period_unlike_next_end(&self, now: Timestamp, horizon: SignedDuration) -> Option<Phase> {
+        let WindowEnd::At(ends) = &self.ends else { return None };
+        let until = later(now, horizon);
+        let mut time = self.begins.last(now).unwrap_or(now);
+        let mut found: Option<Phase> = None;
+        for _ in 0..MOMENTS {
+            let (begin, end) = (self.begins.next(time)?, ends.next(time)?);
+            let next = begin.min(end);
+            let open = is_open(&self.begins, ends, time);
+            let differs = begin != end && open != (end < begin);
+            match found {
+                Some(period) if !differs || period.open != open => return Some(period),
+                Some(period) => found = Some(Phase { end: next, ..period }),
+                None if differs => found = Some(Phase { open, begin: time, end: next }),
+                None => {}
+            }
+            if next > until {
+                break;
+            }
+            time = next;
+        }
+        found
+    }
+
     fn find_phase(&self, now: Timestamp) -> Phase {
         let begin = self.begins.last(now);
         // Occurrences all have the same duration: if an earlier one is open, so is the last one.
@@ -90,6 +117,9 @@ impl Calendar {
         }
     }
 }
+
+/// Maximum number of starts and ends that are compared.
+const MOMENTS: usize = 2_000;
 
 /// Maximum number of moments in a row at which a window both begins and ends.
 const TIES: usize = 400;

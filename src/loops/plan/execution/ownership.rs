@@ -92,6 +92,13 @@ pub fn owned_replicas(target: &TargetRef, namespace: &str, owner: &FieldOwner, r
     OwnedField { owner: owner.clone(), paths: vec![path.clone()], path, taken_over_by: None, command }
 }
 
+/// Advice on the handover of `spec.replicas`, if somebody else applies it to this target.
+pub fn replicas_advice(seen: TargetObject) -> Option<String> {
+    let owner = FieldPath::replicas().owner(&seen.object.metadata)?;
+    let replicas = seen.object.data["spec"]["replicas"].as_i64().and_then(|number| number.try_into().ok())?;
+    Some(message(seen.target, &owned_replicas(seen.target, seen.namespace, &owner, replicas)))
+}
+
 /// Paths of the resources in the pod template that a resize changes: of the container at this index, or of the pod.
 pub fn template_paths(resize: &Resize, index: Option<usize>) -> Vec<String> {
     let parts: &[&str] = match resize.what.unwrap_or(Bounds::Both) {
