@@ -9,6 +9,7 @@ pub mod completion;
 pub mod drain;
 pub mod explain;
 mod explain_placement;
+pub mod import;
 mod manifests;
 mod objects;
 mod output;
@@ -87,6 +88,9 @@ pub enum Command {
     /// Checks loops before they are applied: whether they would work, and what they would do now. With `cluster`,
     /// checks an installation.
     Check(check::CheckArgs),
+    /// Prints a ClosedLoop that does the same as a HorizontalPodAutoscaler or a ScaledObject, and what differs; or hands
+    /// over to it, or back.
+    Import(import::ImportArgs),
     /// Shows the proposal of a loop with `mode: Approve`, or approves it.
     Approve(approve::ApproveArgs),
     /// Removes everything of the operator from the cluster but the installation itself: ends actions, deletes all
@@ -173,6 +177,8 @@ pub enum Error {
     Object(#[from] objects::Error),
     #[error(transparent)]
     Approve(#[from] approve::Error),
+    #[error(transparent)]
+    Import(#[from] import::Error),
     #[error(transparent)]
     Check(#[from] check::Error),
     #[error(transparent)]

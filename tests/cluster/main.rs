@@ -23,6 +23,7 @@ mod forged;
 mod gitops;
 mod harness;
 mod hostile;
+mod imports;
 mod installs;
 mod k9s;
 mod large;

@@ -1,9 +1,11 @@
 //! Which arguments are names of objects, and of which kind.
 
-use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
+use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod, ServiceAccount};
 use kube::core::ApiResource;
 
 use ganglion_api::closed_loop::ClosedLoop;
+use ganglion_api::foreign::ScaledObject;
 use ganglion_api::placement_policy::PlacementPolicy;
 use ganglion_api::swarm_pool::SwarmPool;
 use ganglion_api::workload_action::WorkloadAction;
@@ -20,6 +22,9 @@ pub enum NameSource {
     Actions,
     Pools,
     Policies,
+    Accounts,
+    HorizontalPodAutoscalers,
+    ScaledObjects,
 }
 
 impl NameSource {
@@ -30,7 +35,10 @@ impl NameSource {
             (_, "context") => Self::Contexts,
             (_, "namespace" | "watch_namespaces" | "lease_namespace") => Self::Namespaces,
             ("drain", "nodes") | ("node", "name") => Self::Nodes,
-            ("loop" | "push" | "approve", "name") => Self::Loops,
+            ("loop" | "push" | "approve", "name") | ("hpa" | "scaledobject", "loop_name") => Self::Loops,
+            ("hpa", "name") => Self::HorizontalPodAutoscalers,
+            ("scaledobject", "name") => Self::ScaledObjects,
+            ("hpa" | "scaledobject", "service_account") => Self::Accounts,
             ("wa", "name") => Self::Actions,
             ("swp", "name") => Self::Pools,
             ("placement", "policy") => Self::Policies,
@@ -50,12 +58,19 @@ impl NameSource {
             Self::Actions => ApiResource::erase::<WorkloadAction>(&()),
             Self::Pools => ApiResource::erase::<SwarmPool>(&()),
             Self::Policies => ApiResource::erase::<PlacementPolicy>(&()),
+            Self::Accounts => ApiResource::erase::<ServiceAccount>(&()),
+            Self::HorizontalPodAutoscalers => ApiResource::erase::<HorizontalPodAutoscaler>(&()),
+            Self::ScaledObjects => ApiResource::erase::<ScaledObject>(&()),
         })
     }
 
     /// Whether the objects are in namespaces.
     pub fn is_namespaced(self) -> bool {
-        matches!(self, Self::Pods | Self::Loops | Self::Actions | Self::Pools)
+        match self {
+            Self::Pods | Self::Loops | Self::Actions | Self::Pools => true,
+            Self::Accounts | Self::HorizontalPodAutoscalers | Self::ScaledObjects => true,
+            Self::Contexts | Self::Namespaces | Self::Nodes | Self::Policies => false,
+        }
     }
 }
 
