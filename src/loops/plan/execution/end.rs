@@ -1,8 +1,8 @@
 //! Statuses of an Execution: the first one, the result of an effect, and the end of a decision.
 
 use jiff::SignedDuration;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
+use super::recorded::record;
 use super::texts::done_text;
 use super::types::{EffectResult, ExecutionContext, ExecutionEffect, ExecutionStep, RungAction, Sent, TargetState};
 use super::{deferral, resize};
@@ -10,7 +10,7 @@ use crate::common::{LAST_ACTION_SUCCEEDED, later, micro_time};
 use crate::rung;
 use ganglion_api::closed_loop::reasons::LoopReason;
 use ganglion_api::execution::{CarriedOut, ExecutionState, ExecutionStatus, LAST_CHANGES_LIMIT, LastChange};
-use ganglion_core::conditions::{self, Health, Stamp};
+use ganglion_core::conditions;
 
 /// Delay before an effect with an unclear result is tried again.
 const RETRY: SignedDuration = SignedDuration::from_secs(2);
@@ -199,42 +199,4 @@ fn last_change(context: &ExecutionContext) -> Option<LastChange> {
     let last = context.status.last_changes.iter().find(|last| last.dimension == dimension);
     let at = last.and_then(|last| last.at.clone()).or_else(|| Some(micro_time(context.now)));
     Some(LastChange { at, dimension, before, after })
-}
-
-/// Records a status with its conditions.
-pub fn record(context: &ExecutionContext, mut status: ExecutionStatus) -> ExecutionStep {
-    if status.state != context.status.state || status.seq != context.status.seq {
-        status.since = Some(micro_time(context.now));
-    }
-    status.observed_generation = Some(context.generation);
-    let (old, stamp) = (&context.status.conditions, Stamp { generation: context.generation, now: context.now });
-    status.conditions = conditions::summary(old, &health(&status), stamp);
-    status.conditions.extend(last_action(old, &status, stamp));
-    ExecutionStep::Record(Box::new(status))
-}
-
-/// Health of the stage. How a decision ended has a condition of its own.
-fn health(status: &ExecutionStatus) -> Health<LoopReason> {
-    match status.reason {
-        Some(LoopReason::Blocked) => Health::Good(LoopReason::Blocked, status.message.clone().unwrap_or_default()),
-        _ => Health::Good(LoopReason::Running, "carries out decisions".to_owned()),
-    }
-}
-
-/// The condition about the end of the last decision. It does not change while a decision is being carried out or is
-/// blocked, so that it does not flip with each decision.
-fn last_action(old: &[Condition], status: &ExecutionStatus, stamp: Stamp) -> Option<Condition> {
-    let reason = status.reason.filter(|reason| *reason != LoopReason::Blocked);
-    let value = match status.state? {
-        ExecutionState::Idle => return None,
-        ExecutionState::Claimed | ExecutionState::Executing => None,
-        ExecutionState::Done | ExecutionState::Limited => Some("True"),
-        ExecutionState::Failed | ExecutionState::Lost | ExecutionState::Overtaken => Some("False"),
-    };
-    let Some((reason, value)) = reason.zip(value) else {
-        let last = conditions::find(old, LAST_ACTION_SUCCEEDED)?.clone();
-        return Some(Condition { observed_generation: Some(stamp.generation), ..last });
-    };
-    let message = status.message.as_deref().unwrap_or_default();
-    Some(conditions::condition(old, LAST_ACTION_SUCCEEDED, value, reason.as_str(), message, stamp))
 }

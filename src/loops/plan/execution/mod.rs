@@ -15,6 +15,7 @@
 //! | `ownership` | who else applies the field that a rung changes, and how it is handed over |
 //! | `replicas` | what to do about a target that sets no number of replicas |
 //! | `end` | the result of an effect, and the end of a decision |
+//! | `recorded` | statuses with their conditions |
 //! | `resize` | the choice of pods to resize, and their progress |
 //! | `deferral` | resizes that a kubelet defers for too long, and how they are taken back |
 //! | `trial` | the result of a rung if it were carried out, without a decision |
@@ -26,6 +27,7 @@ mod deferral;
 mod end;
 pub mod goal;
 pub mod ownership;
+mod recorded;
 pub mod replicas;
 mod resize;
 mod resume;

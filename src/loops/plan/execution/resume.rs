@@ -7,7 +7,8 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use serde_json::Value;
 
-use super::end::{ended, record};
+use super::end::ended;
+use super::recorded::record;
 use super::texts::{action_name, done_text, event_id, target_text, value_text};
 use super::types::{
     ClaimProgress, EFFECT_TIMEOUT, ExecutionContext, ExecutionEffect, ExecutionStep, ObjectVersion, RungAction, Sent,

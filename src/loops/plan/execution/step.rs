@@ -4,7 +4,8 @@
 use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
-use super::end::{ended, record};
+use super::end::ended;
+use super::recorded::record;
 use super::texts::{action_name, event_id, quantities_text, target_text, value_text};
 use super::types::{
     EFFECT_TIMEOUT, ExecutionContext, ExecutionStep, NoPlan, ObjectVersion, RungAction, TargetState, TunedLoop,
