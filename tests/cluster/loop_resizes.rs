@@ -1,5 +1,5 @@
-//! Resizes that the API server or a kubelet would refuse, for which the loop says why and sends none; resizes at pod level;
-//! and resizes that a kubelet defers, which the loop takes back.
+//! Resizes that the API server or a kubelet would refuse, for which the loop says why and sends none; resizes at pod
+//! level; and resizes that a kubelet defers, which the loop takes back.
 //!
 //! Where the version of Kubernetes lacks a feature, a story checks that the loop says so before it sends anything.
 
@@ -24,8 +24,8 @@ use testkit::testbed::{Road, Testbed, stories, story_on};
 
 use crate::loop_rungs::RESIZES;
 
-/// Minor version of Kubernetes from which pods are resized in place, and that from which pods with resources at pod level
-/// are, and resizes above the node's capacity are refused.
+/// Minor version of Kubernetes from which pods are resized in place, and that from which pods with resources at pod
+/// level are, and resizes above the node's capacity are refused.
 const IN_PLACE: u32 = 33;
 const POD_LEVEL: u32 = 36;
 
@@ -34,7 +34,8 @@ async fn minor(testbed: &Testbed) -> Result<u32> {
     Ok(testbed.client.apiserver_version().await?.minor.trim_end_matches('+').parse()?)
 }
 
-/// Whether pods can be resized from this minor version on. If not, checks that the loop says so, and that nothing is sent.
+/// Whether pods can be resized from this minor version on. If not, checks that the loop says so, and that nothing is
+/// sent.
 async fn can_resize(testbed: &Testbed, from: u32) -> Result<bool> {
     let minor = minor(testbed).await?;
     if minor >= from {
@@ -157,8 +158,8 @@ async fn only_pod(testbed: &Testbed) -> Result<(Pod, String)> {
     Ok((pod, memory))
 }
 
-/// Makes a loop that doubles 256Mi of a pod whose kubelet defers it, and waits until the kubelet has said so. Returns the
-/// name of the node. None: the version does not resize pods.
+/// Makes a loop that doubles 256Mi of a pod whose kubelet defers it, and waits until the kubelet has said so. Returns
+/// the name of the node. None: the version does not resize pods.
 async fn deferred(testbed: &Testbed) -> Result<Option<String>> {
     let workload = Workload::deployment("web", 1).requests(json!({"memory": "256Mi"}));
     workload.annotate("kwok.ganglion.dev/resize", "deferred").make(testbed).await?;
@@ -337,8 +338,8 @@ async fn tried(testbed: &Testbed, ladder: Value, min: usize) -> Result<(Executio
     Ok((status.state.context("no state")?, status.message.unwrap_or_default()))
 }
 
-/// A Deployment of one pod of 512Mi as a whole, with a container of 256Mi, on a node of its own, and a loop that multiplies
-/// the memory of the pod. `declares`: whether the node declares the feature. Returns the name of the node.
+/// A Deployment of one pod of 512Mi as a whole, with a container of 256Mi, on a node of its own, and a loop that
+/// multiplies the memory of the pod. `declares`: whether the node declares the feature. Returns the name of the node.
 async fn whole(testbed: &Testbed, declares: bool, resize: Value) -> Result<String> {
     let nodes = testbed.nodes(1, Size { memory: "2Gi", ..Size::default() }).await?;
     let node = nodes.names.first().context("no node")?.clone();

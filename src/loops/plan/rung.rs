@@ -161,8 +161,8 @@ const OF_CONTAINER: &[Option<&str>] =
 const OF_POD: &[Option<&str>] = &[Some("spec"), Some("template"), Some("spec"), Some("resources"), None];
 
 /// Whether a patch of this path changes this resource in the pod template: of a container, or at pod level. A path has
-/// the container's index, and that of the target changes when somebody adds or removes a container; so each index counts
-/// for each container.
+/// the container's index, and that of the target changes when somebody adds or removes a container; so each index
+/// counts for each container.
 pub fn contains_resource(path: &str, part: &str, resource: &str) -> bool {
     let template = if part == POD_LEVEL { OF_POD } else { OF_CONTAINER };
     let parts = path_parts(path);

@@ -102,7 +102,7 @@ pub enum ExecutionDone {
     /// There is nothing more to do, until this time or a change.
     Rest(Next),
     /// The target was read.
-    Read { target_state: (Rung, TargetState), sent: Sent },
+    Read { target_state: Box<(Rung, TargetState)>, sent: Sent },
     /// The step ends with this status.
     Record(Box<ExecutionStatus>),
 }
@@ -229,7 +229,7 @@ impl Reconciler for ExecutionController {
             Err(_) => return Ok(Next::AwaitChange),
             Ok(ExecutionDone::Rest(next)) => return Ok(*next),
             Ok(ExecutionDone::Read { target_state, sent }) => {
-                memory.round = Round { target_state: Some(target_state.clone()), sent: *sent };
+                memory.round = Round { target_state: Some((**target_state).clone()), sent: *sent };
             }
             Ok(ExecutionDone::Record(status)) => {
                 self.record(observed, status).await?;
@@ -271,7 +271,7 @@ impl ExecutionController {
             sent: round.sent,
             now: self.ctx.now(),
         };
-        // What was read for another rung may be about another container.
+        // A state that was read for another rung may be about another container.
         let rung = rung_to_read(&context);
         let seen =
             round.target_state.as_ref().filter(|(read_for, _)| rung.as_ref() == Some(read_for)).map(|(_, state)| state);
@@ -297,7 +297,7 @@ impl ExecutionController {
         let mut actor = self.actor(observed, memory);
         let read = target::read(&self.targets, &mut actor, &rung, claim).await;
         memory.refusals = actor.refusals;
-        Ok(ExecutionDone::Read { target_state: (rung, read?), sent })
+        Ok(ExecutionDone::Read { target_state: Box::new((rung, read?)), sent })
     }
 
     async fn change_target(

@@ -39,6 +39,9 @@ use ganglion_runtime::context::Context;
 use ganglion_runtime::discovery::{DiscoveredKind, Discovery};
 use ganglion_runtime::error::Error;
 use ganglion_runtime::refusals::Refusals;
+
+/// Maximum number of pods of a workload.
+const PODS: usize = 10_000;
 pub use trials::Trials;
 
 /// Dependencies of reading and changing targets. Cheap to clone.

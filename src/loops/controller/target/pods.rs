@@ -8,6 +8,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, SeqAccess, Visitor};
 use serde_json::json;
 
+use super::PODS;
 use super::usage::PodUsages;
 use ganglion_api::closed_loop::action::{Bounds, Resize};
 use ganglion_api::closed_loop::metric::ResourceName;
@@ -20,9 +21,6 @@ use ganglion_core::items::Items;
 use ganglion_loops_plan::execution::{
     ContainerAmounts, ObjectVersion, PendingResize, PodComposition, PodNode, PodResources,
 };
-
-/// Maximum number of pods of a workload.
-pub const PODS: usize = 10_000;
 
 /// Maximum length of a quoted message of a kubelet, in characters.
 const MAX_MESSAGE: usize = 500;
@@ -200,13 +198,16 @@ impl ResizablePod {
     }
 }
 
+/// Allocatable resources of a node, if it is known.
+type AllocatableOf<'a> = &'a dyn Fn(&str) -> Option<Requests>;
+
 /// Facts about the surroundings of pods.
 #[derive(Clone, Copy, Default)]
-pub struct PodSurroundings<'a> {
+pub struct ResizeSurroundings<'a> {
     /// Minor version of the API server, if it matters.
     pub minor: Option<u32>,
     /// Allocatable resources of a node, by name.
-    pub allocatable: Option<&'a dyn Fn(&str) -> Option<Requests>>,
+    pub allocatable: Option<AllocatableOf<'a>>,
     /// Whether nodes declare the feature of pod level.
     pub declared: Option<&'a BTreeMap<String, bool>>,
     /// Memory usage of pods.
@@ -214,7 +215,7 @@ pub struct PodSurroundings<'a> {
 }
 
 /// Returns the resources of the container, or of the pod as a whole, if the pod has it.
-pub fn pod_seen(pod: ResizablePod, resize: &Resize, around: PodSurroundings) -> Option<PodResources> {
+pub fn pod_seen(pod: ResizablePod, resize: &Resize, around: ResizeSurroundings) -> Option<PodResources> {
     let ResizablePod { metadata, spec, status } = pod;
     let container = resize.container.as_deref();
     let index = match container {
@@ -274,7 +275,7 @@ pub fn pod_seen(pod: ResizablePod, resize: &Resize, around: PodSurroundings) -> 
 }
 
 /// All resources of the pod.
-fn composition(spec: ResizableSpec, around: PodSurroundings) -> PodComposition {
+fn composition(spec: ResizableSpec, around: ResizeSurroundings) -> PodComposition {
     let amounts = |container: ResizableContainer| ContainerAmounts {
         name: container.name,
         ..container.resources.unwrap_or_default()
@@ -360,7 +361,7 @@ mod tests {
         }))
         .unwrap();
         let resize = json!({"container": "app", "resource": "memory", "factor": "2", "max": "4Gi"});
-        let seen = pod_seen(pod, &serde_json::from_value(resize).unwrap(), PodSurroundings::default()).unwrap();
+        let seen = pod_seen(pod, &serde_json::from_value(resize).unwrap(), ResizeSurroundings::default()).unwrap();
         assert_eq!((seen.index, seen.thing.written_by.as_deref()), (Some(1), expected));
         assert_eq!(seen.is_resized_by_loop, is_loop);
     }
@@ -378,7 +379,7 @@ mod tests {
         }))
         .unwrap();
         let resize = json!({"container": "app", "resource": "memory", "factor": "2", "max": "4Gi"});
-        let seen = pod_seen(pod, &serde_json::from_value(resize).unwrap(), PodSurroundings::default()).unwrap();
+        let seen = pod_seen(pod, &serde_json::from_value(resize).unwrap(), ResizeSurroundings::default()).unwrap();
         assert_eq!(seen.pending.is_some(), counts);
     }
 
@@ -394,10 +395,10 @@ mod tests {
         let known = Requests { cpu: 4000, ..Requests::default() };
         let (allocatable, declared) =
             (|name: &str| (name == "n1").then_some(known), BTreeMap::from([("n1".into(), true)]));
-        let around = PodSurroundings {
+        let around = ResizeSurroundings {
             allocatable: Some(&allocatable),
             declared: Some(&declared),
-            ..PodSurroundings::default()
+            ..ResizeSurroundings::default()
         };
         let composition = composition(spec, around);
         let node = PodNode { name: "n1".into(), allocatable: Some(known), resizes_pods: Some(true) };
@@ -437,16 +438,16 @@ mod tests {
         let mut resize = json!({"resource": "memory", "factor": "2", "max": "4Gi"});
         resize.as_object_mut().unwrap().extend(part.as_object().unwrap().clone());
         let resize = serde_json::from_value(resize).unwrap();
-        let seen = pod_seen(deferred(), &resize, PodSurroundings::default()).unwrap();
+        let seen = pod_seen(deferred(), &resize, ResizeSurroundings::default()).unwrap();
         let found = [Some(seen.wants), seen.has, seen.allocated].map(|all| all.unwrap().request.unwrap().0);
         assert_eq!(found, expected);
         assert!(!seen.composition.is_unreported);
         let mut without = deferred();
         without.spec.resources = None;
-        assert_eq!(pod_seen(without, &resize, PodSurroundings::default()).is_some(), resize.container.is_some());
+        assert_eq!(pod_seen(without, &resize, ResizeSurroundings::default()).is_some(), resize.container.is_some());
         let mut old = deferred();
         old.status.container_statuses[0].resources = None;
-        assert!(pod_seen(old, &resize, PodSurroundings::default()).unwrap().composition.is_unreported);
+        assert!(pod_seen(old, &resize, ResizeSurroundings::default()).unwrap().composition.is_unreported);
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! Requests and limits of one container, or of the pod as a whole, in the workload's running pods and in its pod template.
+//! Requests and limits of one container, or of the pod as a whole, in the workload's running pods and in its pod
+//! template.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,9 +9,9 @@ use kube::core::Selector;
 use serde::de::IgnoredAny;
 use serde_json::json;
 
-use super::pods::{PODS, PodSurroundings, ResizablePod, ResizablePods, pod_seen, quantities};
+use super::pods::{ResizablePod, ResizablePods, ResizeSurroundings, pod_seen, quantities};
 use super::usage::{self, PodUsages};
-use super::{Actor, Targets, discover, no_such_kind, replicas_path, unknown_kind};
+use super::{Actor, PODS, Targets, discover, no_such_kind, replicas_path, unknown_kind};
 use ganglion_api::closed_loop::action::{Resize, Rung};
 use ganglion_api::closed_loop::metric::ResourceName;
 use ganglion_api::closed_loop::reasons::LoopReason;
@@ -88,8 +89,12 @@ pub async fn read(
     };
     let mut pods: Vec<PodResources> = ctx.store.read(|world| {
         let allocatable = |name: &str| world.get::<NodeFact>(&Key::new("", name)).map(|node| node.allocatable);
-        let around =
-            PodSurroundings { minor, allocatable: Some(&allocatable), declared: Some(&declared), usage: Some(&usage) };
+        let around = ResizeSurroundings {
+            minor,
+            allocatable: Some(&allocatable),
+            declared: Some(&declared),
+            usage: Some(&usage),
+        };
         running.into_iter().filter_map(|pod| pod_seen(pod, resize, around)).collect()
     });
     pods.sort_by(|one, other| one.name.cmp(&other.name));
@@ -168,7 +173,7 @@ async fn resize_each(
     let kind = pod_kind(actor)?;
     for pod in pods {
         let path = ObjectPath { kind: &kind, name: &pod.name, subresource: Some("resize") };
-        let amounts = Amount { at: &["spec"], index: pod.index, container, resource };
+        let amounts = ResizedAmounts { at: &["spec"], index: pod.index, container, resource };
         let patch = amounts.patch(precondition(&pod.thing), &pod.from, &pod.to);
         let done: Result<IgnoredAny, Error> = actor.account.json(path, patch).await;
         // Neither the message for a node that is too small nor the one for another platform names the node.
@@ -193,13 +198,13 @@ pub async fn act_on_template(
     let kind = found.path(&actor.loop_key.namespace)?;
     let path = ObjectPath { kind: &kind, name: &actor.target.name, subresource: None };
     let (resource, from, to) = change;
-    let amounts = Amount { at: &["spec", "template", "spec"], index, container, resource };
+    let amounts = ResizedAmounts { at: &["spec", "template", "spec"], index, container, resource };
     let _: IgnoredAny = actor.account.json(path, amounts.patch(super::patch_of(target), from, to)).await?;
     Ok(None)
 }
 
 /// Amounts of one resource in a pod spec: of a container, or of the pod as a whole.
-struct Amount<'a> {
+struct ResizedAmounts<'a> {
     /// Path of the pod spec.
     at: &'a [&'a str],
     index: Option<usize>,
@@ -207,7 +212,7 @@ struct Amount<'a> {
     resource: ResourceName,
 }
 
-impl Amount<'_> {
+impl ResizedAmounts<'_> {
     /// Adds the change to a JSON patch with preconditions.
     fn patch(&self, mut patch: JsonPatch, from: &Quantities, to: &Quantities) -> JsonPatch {
         let index = self.index.map(|index| index.to_string());
@@ -233,7 +238,7 @@ mod tests {
 
     fn patched(index: Option<usize>, container: Option<&str>) -> Value {
         let request = |text: &str| Quantities { request: Some(text.into()), limit: Some("8Gi".into()) };
-        let amounts = Amount { at: &["spec"], index, container, resource: ResourceName::Memory };
+        let amounts = ResizedAmounts { at: &["spec"], index, container, resource: ResourceName::Memory };
         let patch = amounts.patch(JsonPatch::at_version(&"u".into(), "7"), &request("2Gi"), &request("1Gi"));
         serde_json::to_value(patch).unwrap()
     }

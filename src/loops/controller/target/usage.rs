@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 
-use super::Actor;
+use super::{Actor, PODS};
 use ganglion_core::amounts::{Amounts, or_default};
 use ganglion_core::items::Items;
 use ganglion_core::kind_path::KindPath;
@@ -19,7 +19,7 @@ const MAX_AGE: SignedDuration = SignedDuration::from_secs(150);
 #[derive(Deserialize)]
 struct UsedPods {
     #[serde(default)]
-    items: Items<UsedPod, { super::pods::PODS }>,
+    items: Items<UsedPod, PODS>,
 }
 
 #[derive(Deserialize)]

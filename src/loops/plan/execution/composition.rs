@@ -1,12 +1,12 @@
-//! Compares the resources that a pod would have after a resize with what its other containers, its node and the versions
-//! of the API server and the kubelet allow.
+//! Compares the resources that a pod would have after a resize with what its other containers, its node and the
+//! versions of the API server and the kubelet allow.
 //!
 //! The API server refuses a resize that changes the QoS class of a pod, that takes a container above the resources of
-//! the pod or the pod below those of its containers, and, from Kubernetes 1.36 on, one that takes the pod above what its
-//! node can allocate (403 with the cause NodeCapacity); kubelets of older versions answer the last one with Infeasible.
-//! Before 1.36, it refuses every resize of a pod with resources at pod level. None of these resizes is possible before
-//! the pod, the node or a version changes, so it is not sent before. Source: `ValidatePodResize` and the admission
-//! plugins `podresize` and `nodedeclaredfeatures` of Kubernetes 1.36.
+//! the pod or the pod below those of its containers, and, from Kubernetes 1.36 on, one that takes the pod above what
+//! its node can allocate (403 with the cause NodeCapacity); kubelets of older versions answer the last one with
+//! Infeasible. Before 1.36, it refuses every resize of a pod with resources at pod level. None of these resizes is
+//! possible before the pod, the node or a version changes, so it is not sent before. Source: `ValidatePodResize` and
+//! the admission plugins `podresize` and `nodedeclaredfeatures` of Kubernetes 1.36.
 
 use std::fmt::{Display, Formatter, Result as FmtResult};
 

@@ -12,8 +12,8 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::end::record;
 use super::goal;
+use super::recorded::record;
 use super::texts::{quantities_text, target_text};
 use super::types::{
     EFFECT_TIMEOUT, EffectResult, ExecutionContext, ExecutionEffect, ExecutionStep, PodResize, PodResources,

@@ -82,6 +82,7 @@ fn what_was_taken_back_is_not_sent_again_for_an_hour_but_less_is() {
     stage.write("b", "512Mi");
     stage.step(DUE + 61, None);
     stage.chosen.seq = 3;
+    stage.seen.pods.retain(|pod| pod.name == "a");
     stage.step(DUE + 120, None);
     let message = stage.status.message.clone().unwrap();
     assert_eq!(stage.status.state, Some(ExecutionState::Limited), "{message}");

@@ -109,7 +109,7 @@ fn the_class_is_that_of_kubernetes(#[case] containers: &[Value], #[case] class: 
     let equal = json!({"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"cpu": "1", "memory": "1Gi"}});
     pod.whole = Some(amounts(&equal));
     assert_eq!(pod.class().to_string(), "Guaranteed", "resources at pod level decide alone");
-    let mut pod = composed(&[equal.clone()]);
+    let mut pod = composed(std::slice::from_ref(&equal));
     pod.inits = vec![(amounts(&json!({})), false)];
     assert_eq!(pod.class().to_string(), "Burstable", "init containers count");
 }

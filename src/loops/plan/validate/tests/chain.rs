@@ -245,7 +245,8 @@ fn a_patch_of_resources_in_the_template_conflicts_as_a_resize_does(#[case] path:
     }
 }
 
-/// Resources at pod level are a field of their own, which a VerticalPodAutoscaler of the containers would exceed or waste.
+/// Resources at pod level are a field of their own, which a VerticalPodAutoscaler of the containers would exceed or
+/// waste.
 #[rstest]
 #[case("spec.template", &["cpu", "memory"])]
 #[case("spec.template.spec.resources", &["cpu", "memory"])]
@@ -269,7 +270,7 @@ fn a_resize_at_pod_level_conflicts_with_patches_of_these_resources(#[case] other
             "spec": {"targetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}},
         }))
         .unwrap();
-        let vertical = Claimant::autoscaler(&VpaFact::from(vertical).0, &all);
+        let vertical = Claimant::autoscaler(&VpaFact::from(vertical).0, &all, None);
         assert!(find(&resizing, &[vertical]).is_some(), "{resource}");
     }
 }

@@ -57,3 +57,26 @@ fn only_changed_requests_of_a_metric_with_an_action_matter(
 ) {
     assert_eq!(warning(source, when, rung).is_some(), expected);
 }
+
+/// Case R7, for an action that keeps the utilization at a target.
+#[rstest]
+#[case("Utilization", true)]
+#[case("AverageValue", false)]
+fn tracked_utilization_is_warned_about(#[case] kind: &str, #[case] expected: bool) {
+    let track = json!({"type": kind, "target": "60"});
+    let resize = json!({"container": "app", "resource": "cpu", "factor": "2", "max": "4"});
+    let spec = json!({
+        "target": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+        "metrics": [
+            {"name": "busy", "source": {"resource": {"resource": "cpu"}}},
+            {"name": "queue", "source": {"push": {}}, "high": {"raise": "80"}},
+        ],
+        "actions": [
+            {"when": {"metric": "busy", "side": "Target"}, "ladder": [{"scale": {"track": track, "max": 9}}]},
+            {"when": {"metric": "queue", "side": "High"}, "ladder": [{"resize": resize}]},
+        ],
+    });
+    let found = feedback(&serde_json::from_value(spec).unwrap());
+    assert_eq!(found.is_some(), expected, "{found:?}");
+    assert!(found.is_none_or(|words| words.ends_with("track AverageValue in cores instead")));
+}
