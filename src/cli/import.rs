@@ -24,7 +24,7 @@ use ganglion_loops_plan::execution::ownership::{TargetObject, replicas_advice};
 use ganglion_loops_plan::import::{
     ImportOptions, ImportRefusal, ImportedKind, ImportedLoop, ScaledObjectInput, convert_hpa, convert_scaled_object,
 };
-use handover::Handover;
+use handover::AutoscalerHandover;
 use objects::ImportObjects;
 
 /// Exit code: the timeout has expired.
@@ -140,8 +140,13 @@ pub async fn import(args: ImportArgs) -> Result<ExitCode, Error> {
     let by_claim = claimed.filter(|_| args.undo);
     let name = args.loop_name.clone().or(by_claim).unwrap_or_else(|| args.name.clone());
     if args.undo {
-        let handover =
-            Handover { objects: &objects, name: &name, import: None, progress: &progress, format: args.output };
+        let handover = AutoscalerHandover {
+            objects: &objects,
+            name: &name,
+            import: None,
+            progress: &progress,
+            format: args.output,
+        };
         return end(&args, &handover, &mut interrupted).await;
     }
     let options = ImportOptions { service_account: args.service_account.clone() };
@@ -169,7 +174,8 @@ pub async fn import(args: ImportArgs) -> Result<ExitCode, Error> {
     }
     if args.apply {
         let import = import.as_ref();
-        let handover = Handover { objects: &objects, name: &name, import, progress: &progress, format: args.output };
+        let handover =
+            AutoscalerHandover { objects: &objects, name: &name, import, progress: &progress, format: args.output };
         return end(&args, &handover, &mut interrupted).await;
     }
     let Some(import) = import else { return Ok(ExitCode::SUCCESS) };
@@ -197,7 +203,7 @@ fn printed(args: &ImportedName, manifest: &Value, import: ImportedLoop) -> Resul
 /// Performs a handover, and describes its end.
 async fn end(
     args: &ImportedName,
-    handover: &Handover<'_>,
+    handover: &AutoscalerHandover<'_>,
     interrupted: &mut super::signals::Interrupts,
 ) -> Result<ExitCode, Error> {
     let limit = std::time::Duration::try_from(args.timeout).unwrap_or_default();

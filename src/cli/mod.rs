@@ -88,8 +88,8 @@ pub enum Command {
     /// Checks loops before they are applied: whether they would work, and what they would do now. With `cluster`,
     /// checks an installation.
     Check(check::CheckArgs),
-    /// Prints a ClosedLoop that does the same as a HorizontalPodAutoscaler or a ScaledObject, and what differs; or hands
-    /// over to it, or back.
+    /// Prints a ClosedLoop that does the same as a HorizontalPodAutoscaler or a ScaledObject, and the differences; or
+    /// hands over to it, or back.
     Import(import::ImportArgs),
     /// Shows the proposal of a loop with `mode: Approve`, or approves it.
     Approve(approve::ApproveArgs),

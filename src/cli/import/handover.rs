@@ -20,7 +20,7 @@ use ganglion_loops_plan::import::{ImportRecord, ImportedKind, ImportedLoop};
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// A handover of one autoscaler.
-pub struct Handover<'a> {
+pub struct AutoscalerHandover<'a> {
     pub objects: &'a ImportObjects,
     /// Name of the loop.
     pub name: &'a str,
@@ -40,7 +40,7 @@ pub fn manifest(name: &str, namespace: &str, spec: &Value) -> Value {
     })
 }
 
-impl Handover<'_> {
+impl AutoscalerHandover<'_> {
     /// Performs all steps. Each that changes something is added to `done`. Returns what is awaited if the time is over.
     pub async fn run(&self, undo: bool, limit: Duration, done: &mut Vec<String>) -> Result<Option<String>, Error> {
         let begun = Instant::now();

@@ -141,7 +141,8 @@ fn size(policies: &[ContainerPolicy]) -> usize {
 /// Policy of a direction in which a HorizontalPodAutoscaler does not scale.
 const DISABLED: &str = "Disabled";
 
-/// What a HorizontalPodAutoscaler writes. With both directions switched off, it still returns to its bounds.
+/// Returns the dimension that a HorizontalPodAutoscaler writes. With both directions switched off, it still returns to
+/// its bounds.
 fn controls(spec: Option<&HorizontalPodAutoscalerSpec>) -> Controls {
     let Some(spec) = spec else { return Controls::Replicas };
     let is_off = |rules: &Option<HPAScalingRules>| {

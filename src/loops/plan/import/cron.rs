@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use super::difference::Difference as D;
+use super::difference::ImportDifference as D;
 use super::draft::LoopDraft;
 use crate::schedule::Calendar;
 use ganglion_api::closed_loop::policy::Window;

@@ -2,13 +2,12 @@
 
 /// A difference that applies to an object. The page of ClosedLoop has a row for each, with the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Difference {
+pub enum ImportDifference {
     FewerPods,
     EndedPods,
     OwnPods,
     DeletedPods,
     NoReadyPods,
-    PodsWithoutValue,
     Surge,
     ExactDivision,
     SmallSamples,
@@ -31,7 +30,7 @@ pub enum Difference {
     KedaStays,
 }
 
-impl Difference {
+impl ImportDifference {
     /// The difference as a sentence.
     pub fn text(self) -> &'static str {
         match self {
@@ -42,9 +41,6 @@ impl Difference {
             Self::OwnPods => "only pods that the target owns count; the HPA counts all pods with the labels",
             Self::DeletedPods => "ready pods that are being deleted do not count; for a Value, the HPA counts them",
             Self::NoReadyPods => "a Value without ready pods changes nothing",
-            Self::PodsWithoutValue => {
-                "pods without a value are left out of the mean; the HPA counts them as 0 to raise and as the target to lower"
-            }
             Self::Surge => {
                 "the number of replicas is spec.replicas; the HPA takes status.replicas, which includes the surge of a rollout"
             }

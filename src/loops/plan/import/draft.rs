@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value, json};
 use thiserror::Error;
 
-use super::difference::Difference;
+use super::difference::ImportDifference;
 use super::names::MetricNames;
 use ganglion_api::closed_loop::{ClosedLoopSpec, TargetRef};
 
@@ -75,7 +75,7 @@ pub struct LoopDraft {
     /// Members that all actions share: min, max, up, down, cooldown, schedule.
     pub pace: Map<String, Value>,
     pub tolerance: Option<Value>,
-    pub differences: BTreeSet<Difference>,
+    pub differences: BTreeSet<ImportDifference>,
     /// Differences whose sentence depends on the object.
     pub notes: Vec<String>,
     pub warnings: Vec<String>,
@@ -88,7 +88,7 @@ impl LoopDraft {
         self.problems.push(problem.into());
     }
 
-    pub fn differs(&mut self, by: impl IntoIterator<Item = Difference>) {
+    pub fn differs(&mut self, by: impl IntoIterator<Item = ImportDifference>) {
         self.differences.extend(by);
     }
 

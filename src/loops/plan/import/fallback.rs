@@ -6,7 +6,7 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::difference::Difference;
+use super::difference::ImportDifference;
 use super::draft::{LoopDraft, TrackDraft};
 use ganglion_core::quantity;
 
@@ -41,7 +41,7 @@ impl KedaFallback {
             ));
             return None;
         }
-        draft.differs([Difference::AssumedNeverLowers]);
+        draft.differs([ImportDifference::AssumedNeverLowers]);
         let seconds = i64::from(self.failure_threshold).max(1).saturating_mul(i64::from(interval)).min(LONGEST);
         Some(Fallback { replicas: self.replicas, after: format!("{seconds}s") })
     }

@@ -4,7 +4,7 @@ use kube::core::DynamicObject;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::difference::Difference as D;
+use super::difference::ImportDifference as D;
 use super::draft::{ImportOptions, ImportRefusal, ImportedLoop, LoopDraft, TrackDraft};
 use super::pace::{self, HpaBehavior};
 use ganglion_api::closed_loop::TargetRef;
@@ -197,21 +197,13 @@ pub fn metric(draft: &mut LoopDraft, metric: &HpaMetric) -> Option<()> {
         }
         "Pods" => {
             let AdapterTarget { metric, target, .. } = metric.pods.as_ref()?;
-            let number = target.track().filter(|track| track.type_ == "AverageValue")?.target;
+            let track = target.track().filter(|track| track.type_ == "AverageValue")?;
             let mut source = adapter(metric);
             source["pods"] = json!({});
             let name = draft.metric(&metric.name, json!({"custom": source}), None);
-            // The mean is a Value: the number follows from it and the ready pods, as in the autoscaler.
-            draft.track(name, Some(TrackDraft::new("Value", number)));
+            draft.track(name, Some(track));
             draft.differs(OF_ANY);
-            draft.differs([
-                D::FewerPods,
-                D::EndedPods,
-                D::OwnPods,
-                D::SmallSamples,
-                D::PodsWithoutValue,
-                D::NoReadyPods,
-            ]);
+            draft.differs([D::FewerPods, D::EndedPods, D::OwnPods, D::SmallSamples]);
         }
         "Object" => {
             let AdapterTarget { metric, target, described_object } = metric.object.as_ref()?;

@@ -6,7 +6,7 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::difference::Difference;
+use super::difference::ImportDifference;
 use super::draft::LoopDraft;
 
 /// `spec.behavior`.
@@ -54,12 +54,12 @@ const MOST: i32 = 100_000;
 /// Adds the pace of a HorizontalPodAutoscaler to the loop.
 pub fn convert(draft: &mut LoopDraft, behavior: Option<&HpaBehavior>) {
     let Some(behavior) = behavior else {
-        draft.differs([Difference::WindowHolds, Difference::LoweringWindow]);
+        draft.differs([ImportDifference::WindowHolds, ImportDifference::LoweringWindow]);
         return;
     };
     let (up, down) = (behavior.scale_up.clone().unwrap_or_default(), behavior.scale_down.clone().unwrap_or_default());
     if down.stabilization_window_seconds.is_none() {
-        draft.differs([Difference::LoweringWindow]);
+        draft.differs([ImportDifference::LoweringWindow]);
     }
     let given = [up.tolerance.is_some(), down.tolerance.is_some()];
     if given.contains(&true) {
@@ -111,7 +111,7 @@ fn policy(draft: &mut LoopDraft, policy: &HpaPolicy, direction: &str, at: usize)
     let member = match type_.as_str() {
         "Pods" => "pods",
         "Percent" => {
-            draft.differs([Difference::PercentOfZero]);
+            draft.differs([ImportDifference::PercentOfZero]);
             "percent"
         }
         _ => {

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::cron;
-use super::difference::Difference as D;
+use super::difference::ImportDifference as D;
 use super::draft::{ImportOptions, ImportRefusal, ImportedLoop, LoopDraft, TrackDraft};
 use super::fallback::{Fallback, KedaFallback};
 use super::formula;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::difference::Difference as D;
+use super::difference::ImportDifference as D;
 use super::draft::{LoopDraft, TrackDraft};
 use super::fallback::Fallback;
 use super::hpa::{self, HpaSpec};

@@ -82,14 +82,13 @@ fn metrics_of_adapters_keep_selector_and_meaning() {
     assert_eq!(track, json!({"type": "Value", "target": "10k"}));
     assert!(contains(&differences, "a Value without ready pods"), "{differences:?}");
 
-    // ceil(mean / target x ready pods) is what the autoscaler computes of pods.
     let pods = json!({"type": "Pods", "pods": {
         "metric": {"name": "2xx"}, "target": {"type": "AverageValue", "averageValue": "500m"},
     }});
     let (metric, track, differences) = draft(&pods);
     assert_eq!(metric, json!({"name": "m_2xx", "source": {"custom": {"metric": "2xx", "pods": {}}}}));
-    assert_eq!(track, json!({"type": "Value", "target": "500m"}));
-    assert!(contains(&differences, "pods without a value are left out"), "{differences:?}");
+    assert_eq!(track, json!({"type": "AverageValue", "target": "500m"}));
+    assert!(contains(&differences, "only pods that the target owns"), "{differences:?}");
 }
 
 #[test]
