@@ -2,6 +2,7 @@
 
 pub mod action;
 pub mod adapter_metric;
+mod aggregate;
 pub mod metric;
 pub mod policy;
 pub mod reasons;

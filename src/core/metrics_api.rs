@@ -38,7 +38,8 @@ impl MetricsApi {
         format!("the API server does not serve {}: {}", self.group, self.install)
     }
 
-    /// Message if its server does not answer. `answer`: the answer of the API server, such as `503 Service Unavailable`.
+    /// Message if its server does not answer. `answer`: the answer of the API server, such as `503 Service
+    /// Unavailable`.
     pub fn unavailable(&self, api_version: &str, answer: &str) -> String {
         format!(
             "the API server answers {answer} for {}, so the adapter behind it is down or not reached: {} shows why",

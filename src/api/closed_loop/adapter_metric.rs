@@ -8,7 +8,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 
 use super::TargetRef;
-use super::metric::Aggregate;
+use super::aggregate::Aggregate;
 use crate::refs::selector_schema;
 
 /// A metric of something outside of Kubernetes, such as the length of a queue, from external.metrics.k8s.io. It is what
@@ -42,8 +42,8 @@ pub enum SeveralValues {
     Sum,
 }
 
-/// A metric of an object or of pods, from custom.metrics.k8s.io. It is what a HorizontalPodAutoscaler reads for its types
-/// Object and Pods. Exactly one of `object`, `pods` is set.
+/// A metric of an object or of pods, from custom.metrics.k8s.io. It is what a HorizontalPodAutoscaler reads for its
+/// types Object and Pods. Exactly one of `object`, `pods` is set.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(

@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::adapter_metric::{CustomMetric, ExternalMetric};
+pub use super::aggregate::Aggregate;
 use super::scaler::ScalerSource;
 use crate::identity::NodeName;
 use crate::node_config::status::NodeValue;
@@ -29,8 +30,8 @@ pub struct Metric {
     pub name: String,
     /// Source of its value.
     pub source: Source,
-    /// Uses the values of a period of time instead of the last one, such as `{window: 5m, as: mean}`. Not for a formula.
-    /// Default: the last value.
+    /// Uses the values of a period of time instead of the last one, such as `{window: 5m, as: mean}`. Not for a
+    /// formula. Default: the last value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub over: Option<ValueWindow>,
     /// Alarm `Low`: raised when the value is below `raise`, cleared when it is `clear` or more. Default: no such alarm.
@@ -57,9 +58,9 @@ pub struct Metric {
 pub struct ValueWindow {
     /// Length of the period, from `1s` to `24h`.
     pub window: DurationText,
-    /// mean: mean by time. max: largest value. p95: smallest value that at least 95 % of the values do not exceed. rate:
-    /// increase of a counter per second, between the value at the start of the period and the newest one; a counter that
-    /// becomes smaller counts from 0 again.
+    /// mean: mean by time. max: largest value. p95: smallest value that at least 95 % of the values do not exceed.
+    /// rate: increase of a counter per second, between the value at the start of the period and the newest one; a
+    /// counter that becomes smaller counts from 0 again.
     #[serde(rename = "as")]
     pub function: WindowFunction,
 }
@@ -424,16 +425,6 @@ pub enum UseUnit {
     #[default]
     Usage,
     Utilization,
-}
-
-/// Aggregation of several numbers.
-#[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Aggregate {
-    #[default]
-    Mean,
-    Max,
-    Min,
-    Sum,
 }
 
 /// Aggregation of the values of several nodes.

@@ -28,7 +28,7 @@ pub struct AskedScaler<'a> {
     /// None: the connection is not encrypted.
     pub tls: Option<&'a ScalerTls>,
     pub auth: Option<&'a Auth>,
-    /// Object for which it is asked.
+    /// Object that the request is about.
     pub object: &'a ScaledObjectRef,
     /// Timeout of a question.
     pub within: Duration,

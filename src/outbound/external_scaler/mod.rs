@@ -23,7 +23,7 @@ use wire::{GetMetricSpecResponse, GetMetricsRequest, GetMetricsResponse, IsActiv
 /// Maximum size of a message about the activity, in bytes: it has two.
 const MAX_ACTIVITY: usize = 1024;
 
-/// Number that a scaler is asked for. A metric without a name is the only one that the scaler offers.
+/// Number to request of a scaler. A metric without a name is the only one that the scaler offers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScalerQuestion<'a> {
     /// The value of a metric.

@@ -8,7 +8,7 @@ pub const STREAM_IS_ACTIVE: &str = "/externalscaler.ExternalScaler/StreamIsActiv
 pub const GET_METRIC_SPEC: &str = "/externalscaler.ExternalScaler/GetMetricSpec";
 pub const GET_METRICS: &str = "/externalscaler.ExternalScaler/GetMetrics";
 
-/// The object for which the scaler is asked.
+/// Object that the request is about.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct ScaledObjectRef {
     #[prost(string, tag = "1")]

@@ -204,7 +204,8 @@ fn contradicts(executed: &ExecutionStatus, state: &PreflightState) -> bool {
     executed.state == Some(end) && executed.since.as_ref().is_some_and(|at| at.0 > state.asked)
 }
 
-/// Tries the rungs in order, then the metrics of adapters, and stops at the first that could not be carried out or read.
+/// Tries the rungs in order, then the metrics of adapters, and stops at the first that could not be carried out or
+/// read.
 async fn verdict(trials: &mut Trials<'_>, question: &PreflightQuestion) -> Result<Preflight, Error> {
     for placed in &question.rungs {
         match trials.try_rung(&placed.rung).await? {

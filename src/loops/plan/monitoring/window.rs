@@ -14,7 +14,8 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::level::RangedValue;
 use crate::common::{FieldError, decimal, duration, later};
-use ganglion_api::closed_loop::metric::{Metric, WindowFunction};
+use ganglion_api::closed_loop::TargetRef;
+use ganglion_api::closed_loop::metric::{Metric, Source, WindowFunction};
 use ganglion_core::duration::show;
 
 /// Maximum number of samples of a metric, besides the one at the start of the window.
@@ -32,13 +33,22 @@ pub struct WindowRule {
     max_gap: SignedDuration,
 }
 
+/// Metric with a window. Samples of another source, or of another target, are of no use.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WindowedMetric {
+    pub metric: String,
+    pub rule: WindowRule,
+    pub source: Source,
+    pub target: Option<TargetRef>,
+}
+
 /// Sample of a metric. Times are in microseconds, so that a sample is small.
 #[derive(Clone, Debug)]
 struct WindowSample {
     /// Time from which its age counts.
     at: i64,
     measured: i64,
-    /// Of a counter: the number without its resets.
+    /// Value of the metric; for a counter, the number without its resets.
     value: f64,
     /// None: the value is exact.
     range: Option<Box<SampleRange>>,
@@ -123,6 +133,19 @@ impl WindowRule {
     }
 }
 
+impl WindowedMetric {
+    /// Parses the window of a metric; None if it uses single values. `max_age`: maximum age of its values.
+    pub fn parse(
+        metric: &Metric,
+        target: Option<&TargetRef>,
+        max_age: SignedDuration,
+    ) -> Result<Option<Self>, FieldError> {
+        let (name, source) = (metric.name.clone(), metric.source.clone());
+        let rule = WindowRule::parse(metric, max_age)?;
+        Ok(rule.map(|rule| Self { metric: name, rule, source, target: target.cloned() }))
+    }
+}
+
 impl SampleWindow {
     pub fn new(rule: WindowRule) -> Self {
         Self { rule, samples: VecDeque::new(), covered_from: i64::MAX, counter: None }
@@ -153,8 +176,8 @@ impl SampleWindow {
         self.drop_old(at);
     }
 
-    /// Begins to cover the window at this time. What was measured before the pause is of no use, except that a maximum
-    /// is at least as large.
+    /// Begins to cover the window at this time. Samples of before a pause are of no use, except that a maximum is at
+    /// least as large.
     fn begin(&mut self, at: i64) {
         self.covered_from = at;
         self.counter = None;

@@ -5,27 +5,14 @@
 
 use std::collections::BTreeMap;
 
-use jiff::SignedDuration;
-
 use super::level::RangedValue;
 use super::rules::{Measurement, MonitoringRules, ObserveContext, ObserveTrigger};
 use super::tag;
 use super::value::{SourceResult, SourceValue, ValueRange};
-use super::window::{SampleWindow, WindowRule, WindowState, WindowValue};
-use crate::common::FieldError;
-use ganglion_api::closed_loop::TargetRef;
-use ganglion_api::closed_loop::metric::{Metric, Side, Source};
+use super::window::{SampleWindow, WindowState, WindowValue, WindowedMetric};
+use ganglion_api::closed_loop::metric::Side;
 use ganglion_api::monitoring::MonitoringStatus;
 use ganglion_core::quantity;
-
-/// Metric with a window. Samples of another source, or of another target, are of no use.
-#[derive(Clone, Debug, PartialEq)]
-pub struct WindowedMetric {
-    pub metric: String,
-    pub rule: WindowRule,
-    pub source: Source,
-    pub target: Option<TargetRef>,
-}
 
 /// Samples of the metrics of one loop.
 #[derive(Debug, Default)]
@@ -33,19 +20,6 @@ pub struct MetricWindows {
     windows: BTreeMap<String, (WindowedMetric, SampleWindow)>,
     /// Time of the last pushed sample. A sample that is handled once more is not added again.
     pushed: Option<String>,
-}
-
-impl WindowedMetric {
-    /// Parses the window of a metric; None if it uses single values. `max_age`: maximum age of its values.
-    pub fn parse(
-        metric: &Metric,
-        target: Option<&TargetRef>,
-        max_age: SignedDuration,
-    ) -> Result<Option<Self>, FieldError> {
-        let (name, source) = (metric.name.clone(), metric.source.clone());
-        let rule = WindowRule::parse(metric, max_age)?;
-        Ok(rule.map(|rule| Self { metric: name, rule, source, target: target.cloned() }))
-    }
 }
 
 impl MetricWindows {

@@ -93,7 +93,7 @@ pub fn custom_samples<'a>(
         let what = || format!("metric {} of pod {name}", source.metric);
         let window = value.window_seconds.or(value.window).unwrap_or(0).clamp(0, i64::from(i32::MAX));
         let sample = PodSample {
-            value: AnsweredQuantity::nanos(value.value.as_ref(), &what)?,
+            value: AnsweredQuantity::nanos(value.value.as_ref(), what)?,
             at: time(value.timestamp.as_deref(), what)?.unwrap_or(asked),
             window: SignedDuration::from_secs(window),
         };
@@ -104,8 +104,8 @@ pub fn custom_samples<'a>(
     Ok(samples)
 }
 
-/// Returns the values of the pods as one number, with the time of the oldest measurement. Pods without a sample count as
-/// in a HorizontalPodAutoscaler: as 0 for the alarm High. For the alarm Low, they may have any value.
+/// Returns the values of the pods as one number, with the time of the oldest measurement. Pods without a sample count
+/// as in a HorizontalPodAutoscaler: as 0 for the alarm High. For the alarm Low, they may have any value.
 pub fn pods_value(
     source: &CustomMetric,
     answer: &CustomMetricList,
@@ -166,6 +166,15 @@ mod tests {
         let found = of_pods(of, items, RUNNING).unwrap();
         assert_eq!((found.value.as_str(), found.range), (expected, None));
         assert_eq!(found.at, Some("2026-11-21T10:00:02Z".parse().unwrap()), "as old as the oldest");
+    }
+
+    #[test]
+    fn a_mean_is_rounded_to_the_nearest_billionth() {
+        let mean = |last: &str| {
+            let items = json!([value("a", "1", 1), value("b", "1", 1), value("c", last, 1)]);
+            of_pods("Mean", items, RUNNING).unwrap().value
+        };
+        assert_eq!([mean("0"), mean("-1"), mean("-4")], ["0.666666667", "0.333333333", "-0.666666667"]);
     }
 
     /// Case T20: an old pod has 10, and new pods end before they serve the metric.

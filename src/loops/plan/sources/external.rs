@@ -69,7 +69,7 @@ pub fn external_value(source: &ExternalMetric, answer: &ExternalMetricList) -> S
             let mut times = Vec::new();
             let mut sum = Vec::new();
             for value in several {
-                sum.push(AnsweredQuantity::nanos(value.value.as_ref(), &what)?);
+                sum.push(AnsweredQuantity::nanos(value.value.as_ref(), what)?);
                 times.extend(time(value.timestamp.as_deref(), what)?);
             }
             let sum: Nanos = sum.into_iter().sum();

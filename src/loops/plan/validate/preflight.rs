@@ -1,6 +1,7 @@
 //! Preflight: checks in advance whether a loop could act: its target, and the permissions of its account.
 //!
-//! Owns the list of permissions that a rung or the metric of an adapter needs, and the text of the verdict. Must not know how the target is read.
+//! Owns the list of permissions that a rung or the metric of an adapter needs, and the text of the verdict. Must not
+//! know how the target is read.
 
 use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -240,8 +241,8 @@ pub fn is_namespace(object: &TargetRef) -> bool {
     object.api_version == "v1" && object.kind == "Namespace"
 }
 
-/// Resource of an object in the path of a custom metric: the plural, and after a dot the API group unless it is the core
-/// group.
+/// Resource of an object in the path of a custom metric: the plural, and after a dot the API group unless it is the
+/// core group.
 pub fn metric_resource(object: &TargetRef, plural: &str) -> String {
     let group = object.api_version.split_once('/').map(|(group, _)| format!(".{group}")).unwrap_or_default();
     format!("{plural}{group}")
