@@ -151,7 +151,7 @@ pub struct DeferredResize {
     #[schemars(length(max = 100), inner(length(max = 63)))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub pods: Vec<Uid>,
-    /// What is or was taken back, and why.
+    /// Description of the change back, with the report of a kubelet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
     pub message: Option<String>,

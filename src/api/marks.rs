@@ -101,6 +101,9 @@ pub const LOOP_STATUS_MANAGER: &str = "ganglion/closed-loop/status";
 /// Field manager of the status of Monitorings.
 pub const MONITORING_STATUS_MANAGER: &str = "ganglion/monitoring/status";
 
+/// Field manager of the memory of a forecast in the status of a ClosedLoop.
+pub const FORECAST_MANAGER: &str = "ganglion/monitoring/forecast";
+
 /// Field manager of the status of Decisions.
 pub const DECISION_STATUS_MANAGER: &str = "ganglion/decision/status";
 

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::metric::{ResourceName, Side};
 use super::policy::Window;
 use super::rules;
-use super::track::{DirectionPace, ScheduledBounds, Track};
+use super::track::{DirectionPace, ScheduledBounds, Track, TrackForecast};
 use crate::refs::{Auth, CaRef, NodeSource, RequestHeader, Target};
 use crate::scalars::{DurationText, Number};
 use crate::workload_action::{Disruption, OnReplicaOwner};
@@ -93,7 +93,7 @@ pub struct Rung {
 #[x_kube(
     validation = Rule::new("[has(self.by), has(self.factor), has(self.to), has(self.track) || has(self.schedule)].filter(set, set).size() == 1").message("set exactly one of by, factor, to, track (or schedule without track)"),
     validation = Rule::new("!has(self.to) || !has(self.min) && !has(self.max)").message("to needs no min and no max"),
-    validation = Rule::new("has(self.track) || has(self.schedule) || !has(self.up) && !has(self.down) && !has(self.cooldown)").message("up, down and cooldown go with track"),
+    validation = Rule::new("has(self.track) || has(self.schedule) || !has(self.up) && !has(self.down) && !has(self.cooldown) && !has(self.forecast)").message("up, down, cooldown and forecast go with track"),
     validation = Rule::new("!has(self.track) && !has(self.schedule) || has(self.max) && self.max >= 1").message("track and schedule need max, at least 1"),
     validation = Rule::new("!has(self.by) || self.by != 0").message("by must not be 0"),
     validation = Rule::new("!has(self.by) || self.by < 0 || has(self.max)").message("by upwards needs max"),
@@ -115,8 +115,8 @@ pub struct Scale {
     #[schemars(range(min = 0, max = 100_000))]
     pub to: Option<i32>,
     /// Sets the number of replicas that keeps the metric at a target, in one step. Only for alarms on side Target. All
-    /// actions of a loop that track have the same min, max, up, down, cooldown and schedule: the largest number that
-    /// one of their metrics asks for counts.
+    /// actions of a loop that track have the same min, max, up, down, cooldown, forecast and schedule: the largest
+    /// number that one of their metrics asks for counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub track: Option<Track>,
     /// Minimum number of replicas, 0 to 100000. Default: the current number; with track, 1.
@@ -139,6 +139,11 @@ pub struct Scale {
     /// when the last metric becomes inactive; a metric that is unknown counts as active. Default: 5m.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cooldown: Option<DurationText>,
+    /// With track, raises capacity early, before the load comes, if the load repeats itself. A forecast never lowers
+    /// below the number that the metrics ask for, and is used only while its own error is clearly smaller than that of
+    /// the last value. Default: no forecast.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub forecast: Option<TrackForecast>,
     /// Other bounds at certain times. The first open entry counts. At most 8. Without track, the number is that of the
     /// open entry, and min while none is open.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -128,7 +128,8 @@ reasons! {
     /// A kubelet has not carried out the last resize of a pod, so the pod is not resized further; the message names the
     /// pod and quotes the kubelet.
     ResizePending,
-    /// A kubelet has deferred a resize for too long, so the loop took it back; the message names the pods and the nodes.
+    /// A kubelet has deferred a resize for too long, so the loop took it back; the message names the pods and the
+    /// nodes.
     ResizeTakenBack,
     /// A metric in percent of the requests has an alarm, and the loop changes these requests; the message says what to
     /// use instead.

@@ -16,15 +16,15 @@ pub struct ClosedLoopStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
     /// Ready: always present; True if the spec is accepted and the loop works on it, also before the first sample, and
-    /// while a decision waits for approval.
-    /// Reconciling: children are being created, the target is being checked, or a temporary problem exists. Stalled:
-    /// the spec cannot work. DataAvailable: whether every metric has a value; Unknown before the first one.
-    /// LastActionSucceeded: how the last action ended; not present before the first one. Proposed: a decision waits for
-    /// approval. ChangeUndone: another client undid changes within the last hour; after the third of a field in a row,
-    /// the loop stops. Preflight: whether the target and the permissions of the service account allow every action;
-    /// checked when the spec changes, after a failed action, and every 5 minutes, in every mode except Paused.
-    /// Conflict: another loop or an autoscaler controls the same target. TimescaleOverlap: the loop is too fast for the
-    /// loop that it tunes. UtilizationFeedback: a metric with an action is in percent of requests that the loop changes.
+    /// while a decision waits for approval. Reconciling: children are being created, the target is being checked, or a
+    /// temporary problem exists. Stalled: the spec cannot work. DataAvailable: whether every metric has a value;
+    /// Unknown before the first one. LastActionSucceeded: how the last action ended; not present before the first one.
+    /// Proposed: a decision waits for approval. ChangeUndone: another client undid changes within the last hour; after
+    /// the third of a field in a row, the loop stops. Preflight: whether the target and the permissions of the service
+    /// account allow every action; checked when the spec changes, after a failed action, and every 5 minutes, in every
+    /// mode except Paused. Conflict: another loop or an autoscaler controls the same target. TimescaleOverlap: the loop
+    /// is too fast for the loop that it tunes. UtilizationFeedback: a metric with an action is in percent of requests
+    /// that the loop changes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
@@ -39,6 +39,9 @@ pub struct ClosedLoopStatus {
     #[schemars(length(max = 4))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["by".into()]))]
     pub tuning: Vec<Tuning>,
+    /// Memory of the forecast of an action on side Target. The monitoring controller writes it once an hour.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub forecast: Option<ForecastState>,
     /// Managers that apply fields which this loop would change, by server-side apply. A manager is remembered if
     /// somebody else changes the field, until it applies the object without the field. At most 16.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -50,6 +53,15 @@ pub struct ClosedLoopStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
     pub replicas_path: Option<String>,
+}
+
+/// Memory of a forecast.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct ForecastState {
+    /// Demand of the last season, and the errors of the forecast, in a form of its own.
+    #[schemars(length(max = 2048))]
+    pub memory: String,
 }
 
 /// Manager that applied a field of the target.

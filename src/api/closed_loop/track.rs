@@ -30,7 +30,7 @@ pub struct Track {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub activation: Option<Number>,
     /// Value of the metric while the target has 0 replicas, for a metric that the pods of the target serve themselves.
-    /// A number as a string. Default: the source is asked.
+    /// A number as a string. Default: the value of the source.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at_zero: Option<Number>,
 }
@@ -119,6 +119,19 @@ pub enum PaceSelect {
     Max,
     Min,
     Disabled,
+}
+
+/// Forecast of the number of replicas, from that of past seasons.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct TrackForecast {
+    /// Time by which capacity is raised early, such as `10m`: at least the time that a new replica takes until it
+    /// serves. 1m to 1h, in whole seconds. A longer time costs more capacity.
+    pub ahead: DurationText,
+    /// Time after which the load repeats itself, such as `24h`: a multiple of `ahead`, 12 to 288 times as long. A week
+    /// (`168h`) needs `ahead: 35m` or more. Times are those of UTC. The forecast is used after two seasons at the
+    /// earliest: one is learned, and one is judged.
+    pub season: DurationText,
 }
 
 /// Bounds that replace min and max at certain times. The first open entry of the list counts.

@@ -68,6 +68,7 @@ impl ForecastInput<'_> {
                 reading,
                 results: &self.measured.values,
                 memory: &NO_MEMORY,
+                forecast: None,
                 own_change: None,
             }),
             awaited: false,

@@ -18,19 +18,23 @@ mod stored_sources;
 use std::sync::{Arc, LazyLock};
 
 use jiff::{SignedDuration, Timestamp};
+use serde_json::json;
 
 use crate::status_cache::StatusCache;
+use ganglion_api::closed_loop::ClosedLoop;
 use ganglion_api::closed_loop::metric::Source;
 use ganglion_api::closed_loop::reasons::LoopReason;
+use ganglion_api::closed_loop::status::ForecastState;
 use ganglion_api::marks;
 use ganglion_api::monitoring::{Monitoring, MonitoringSpec, MonitoringStatus};
 use ganglion_api::monitoring::{Sample, Tag};
 use ganglion_core::definitions::GuardProblem;
 use ganglion_core::facts::Key;
-use ganglion_core::world::Fact;
+use ganglion_core::world::{Fact, Origin};
 use ganglion_loops_plan::decision::{Executor, settlement};
 use ganglion_loops_plan::figures;
-use ganglion_loops_plan::monitoring::tracking::{OwnScaling, TargetNews};
+use ganglion_loops_plan::forecast::ForecastMemory;
+use ganglion_loops_plan::monitoring::tracking::{OwnScaling, PassMemory, TargetNews};
 use ganglion_loops_plan::monitoring::windows::MetricWindows;
 use ganglion_loops_plan::monitoring::{Measurement, MonitoringRules, ObserveContext, ObserveTrigger, SourceResult};
 use ganglion_loops_plan::monitoring::{Observation, source_rule, tag};
@@ -87,6 +91,8 @@ pub struct MonitoringMemory {
     polled: Option<Arc<SourceAnswers>>,
     /// Memory of the actions on side Target. None: that of the status counts.
     track: Option<TrackMemory>,
+    /// Memory of the forecast, if there is one. None: that of the loop's status counts.
+    forecast: Option<ForecastMemory>,
     /// Samples of the metrics with values of a period of time.
     windows: MetricWindows,
     /// Rights of the loop's account to read.
@@ -134,8 +140,8 @@ pub enum MonitoringPlan {
     /// Nothing can be decided before the sources have answered for the first time.
     AwaitSources,
     /// The next status. `evaluated`: the levels were evaluated. `write`: the status is worth a write.
-    /// `track`: memory of the actions on side Target, if the number of replicas was determined.
-    Evaluated { status: Arc<MonitoringStatus>, evaluated: bool, write: bool, track: Option<TrackMemory> },
+    /// `pass`: memories of the actions on side Target, if the number of replicas was determined.
+    Evaluated { status: Arc<MonitoringStatus>, evaluated: bool, write: bool, pass: Option<Box<PassMemory>> },
 }
 
 impl Reconciler for MonitoringController {
@@ -231,16 +237,17 @@ impl Reconciler for MonitoringController {
             triggers.push(ObserveTrigger::Time);
         }
         let track = memory.track.clone().unwrap_or_else(|| observed.monitored.stored_track());
-        let context = ObserveContext { target: observed.target_news(&track), ..context };
+        let forecast = observed.monitored.forecast(memory.forecast.as_ref());
+        let context = ObserveContext { target: observed.target_news(&track, forecast.as_ref()), ..context };
         let evaluated = !triggers.is_empty();
         match rules.observe_all(before, &triggers, context) {
             Some(Observation { status, write, memory, .. }) => {
                 let write = write || observed.rolled_back;
-                MonitoringPlan::Evaluated { status: Arc::new(status), evaluated, write, track: memory }
+                MonitoringPlan::Evaluated { status: Arc::new(status), evaluated, write, pass: memory.map(Box::new) }
             }
             None => {
                 let (status, write) = (Arc::clone(before), observed.rolled_back);
-                MonitoringPlan::Evaluated { status, evaluated, write, track: None }
+                MonitoringPlan::Evaluated { status, evaluated, write, pass: None }
             }
         }
     }
@@ -269,14 +276,20 @@ impl Reconciler for MonitoringController {
                 memory.status.set(object, Some(Arc::clone(before)));
                 Ok(Next::At(later(Some(*now), rules.interval)))
             }
-            MonitoringPlan::Evaluated { status, evaluated, write, track } => {
-                self.record(object, status, *write, memory).await.map(|()| {
+            MonitoringPlan::Evaluated { status, evaluated, write, pass } => {
+                let recorded = self.record(object, status, *write, memory).await;
+                if recorded.is_ok() {
                     self.remember(observed, *evaluated, memory);
-                    if track.is_some() {
-                        memory.track.clone_from(track);
+                    if let Some(PassMemory { track, forecast }) = pass.as_deref() {
+                        memory.track = Some(track.clone());
+                        memory.forecast.clone_from(forecast);
                     }
-                    next_evaluation(observed, memory)
-                })
+                }
+                let saved = match recorded {
+                    Ok(()) => self.save_forecast(observed, memory).await,
+                    Err(error) => Err(error),
+                };
+                saved.map(|()| next_evaluation(observed, memory))
             }
         };
         let values = figures::numbers(&memory.status.last().values);
@@ -318,6 +331,20 @@ impl MonitoringController {
             Some(stored) => memory.status.set(&stored, None),
             None => memory.status = StatusCache::default(),
         }
+        Ok(())
+    }
+
+    /// Writes the memory of the forecast once an hour, to the status of the loop, which no decision writes.
+    async fn save_forecast(&self, observed: &ObservedMonitoring, memory: &MonitoringMemory) -> Result<(), Error> {
+        let Some(forecast) = &memory.forecast else { return Ok(()) };
+        let parent = &observed.monitored.family.parent;
+        if !forecast.needs_write(observed.monitored.stored_forecast()) {
+            return Ok(());
+        }
+        let id = parent.id();
+        let status = json!({"forecast": ForecastState { memory: forecast.text() }});
+        let written = self.ctx.writer.apply_status::<ClosedLoop>(marks::FORECAST_MANAGER, &id, &status).await?;
+        self.ctx.store.apply(written, Origin::Own);
         Ok(())
     }
 
@@ -367,6 +394,21 @@ impl MonitoredLoop {
         text.and_then(|text| TrackMemory::parse(text, self.now).ok()).unwrap_or_default()
     }
 
+    /// Memory of the forecast in the loop's status.
+    fn stored_forecast(&self) -> Option<&str> {
+        let status = self.family.parent.status.as_ref()?;
+        status.forecast.as_ref().map(|forecast| forecast.memory.as_str())
+    }
+
+    /// Returns the memory of the forecast, if the loop has one: that of this process, if its rules are the same; that
+    /// of the status; or an empty one.
+    fn forecast(&self, known: Option<&ForecastMemory>) -> Option<ForecastMemory> {
+        let rules = self.rules.tracking.as_ref()?.forecast.as_ref()?;
+        let own = known.filter(|memory| memory.is_of(rules)).cloned();
+        let stored = || ForecastMemory::parse(self.stored_forecast()?, rules).ok();
+        own.or_else(stored).or_else(|| ForecastMemory::new(rules, self.now).ok())
+    }
+
     /// Whether the time has come at which the levels must be evaluated even if nothing new arrives.
     fn is_due(&self, evaluated_at: Option<Timestamp>) -> bool {
         // A time in the future comes from before the clock was set back.
@@ -389,7 +431,11 @@ impl MonitoredLoop {
 
 impl ObservedMonitoring {
     /// Returns the state of the target, if it was read since the last reconcile.
-    fn target_news<'a>(&'a self, memory: &'a TrackMemory) -> Option<TargetNews<'a>> {
+    fn target_news<'a>(
+        &'a self,
+        memory: &'a TrackMemory,
+        forecast: Option<&'a ForecastMemory>,
+    ) -> Option<TargetNews<'a>> {
         let SourceNews::Polled(Some(answers)) = &self.sources else { return None };
         let reading = answers.target.as_ref()?;
         let before = self.previous.as_ref().and_then(|previous| previous.target.as_ref());
@@ -401,6 +447,7 @@ impl ObservedMonitoring {
             reading: (**reading).as_ref().map_err(String::as_str),
             results: &answers.values,
             memory,
+            forecast,
             own_change: execution.and_then(OwnScaling::last_of),
         })
     }

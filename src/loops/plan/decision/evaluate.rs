@@ -104,7 +104,8 @@ impl DecisionRules {
             return Err(AlarmRejection::new(LoopReason::NoExecutor, "the loop's Execution does not exist yet"));
         }
         let phase = schedule::phase(&action.windows, input.now);
-        if !phase.open {
+        // On side Target, the windows say when the metric counts: outside, it asks for no replicas.
+        if !phase.open && alarm.side != Side::Target {
             let message = format!("outside its window; opens {}", opening_text(phase.end, input.now));
             return Err(AlarmRejection::limited(LoopReason::OutsideWindow, message, Some(phase.end)));
         }

@@ -15,7 +15,7 @@ pub(super) struct BucketSamples {
 
 impl BucketSamples {
     pub fn add(&mut self, sample: f64) {
-        if self.seen % (1 << self.halvings) == 0 {
+        if self.seen.is_multiple_of(1 << self.halvings) {
             if self.kept.len() == MAX_SAMPLES {
                 let mut is_even = false;
                 self.kept.retain(|_| {
@@ -24,7 +24,7 @@ impl BucketSamples {
                 });
                 self.halvings = (self.halvings + 1).min(62);
             }
-            if self.seen % (1 << self.halvings) == 0 {
+            if self.seen.is_multiple_of(1 << self.halvings) {
                 self.kept.push(sample);
             }
         }

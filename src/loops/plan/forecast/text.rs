@@ -123,6 +123,11 @@ impl ForecastMemory {
         Ok(memory)
     }
 
+    /// Whether the memory is one of these rules.
+    pub fn is_of(&self, rules: &ForecastRules) -> bool {
+        rules.grid().is_ok_and(|grid| grid == self.grid)
+    }
+
     /// Whether the memory should be written: there is none that is younger than an hour, of the same rules.
     pub fn needs_write(&self, stored: Option<&str>) -> bool {
         match stored.map(StoredHeader::parse) {

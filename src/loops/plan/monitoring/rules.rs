@@ -9,11 +9,10 @@ use super::formula::{self, MetricFormula, REPLICAS};
 use super::level::Levels;
 use super::source_rule::SourceRule;
 use super::tag::{self, Delivery, SampleRefusal};
-use super::tracking::{TargetNews, TrackingRules};
+use super::tracking::{PassMemory, TargetNews, TrackingRules};
 use super::value::{SourceResult, SourceValue};
-use super::windows::WindowedMetric;
+use super::window::WindowedMetric;
 use crate::common::{FieldError, duration, later};
-use crate::track::TrackMemory;
 use ganglion_api::closed_loop::Trace;
 use ganglion_api::monitoring::{LastServed, MonitoringSpec, MonitoringStatus, Sample, Tag};
 use ganglion_core::quantity;
@@ -76,8 +75,8 @@ pub struct Observation {
     pub write: bool,
     /// The status contains news to decide on.
     pub fresh: bool,
-    /// Memory of the tracking with this pass, if there was one.
-    pub memory: Option<TrackMemory>,
+    /// Memories of the tracking with this pass, if there was one.
+    pub memory: Option<PassMemory>,
 }
 
 /// Stored state of the loop's children, including this Monitoring.

@@ -6,13 +6,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use super::level::{Levels, MetricState, RangedValue};
 use super::rules::{MonitoringRules, ObserveContext};
 use super::stored_values::metric_state;
-use super::tracking::{OwnScaling, TargetNews, TargetReading, TrackedSource, TrackingRules};
+use super::tracking::{OwnScaling, PassMemory, TargetNews, TargetReading, TrackedSource, TrackingRules};
 use super::value::SourceResult;
 use crate::common::{elapsed, micro_time, number_text, opening_text};
 use crate::schedule;
 use crate::track::{
-    Nanos, Restraint, TrackInput, TrackMemory, TrackOutcome, TrackPass, TrackReason, TrackTarget, TrackedMetric,
-    ZeroOrigin, decide,
+    Nanos, Restraint, TrackInput, TrackOutcome, TrackPass, TrackReason, TrackTarget, TrackedMetric, ZeroOrigin, decide,
 };
 use ganglion_api::closed_loop::metric::Side;
 use ganglion_api::closed_loop::reasons::LoopReason;
@@ -21,12 +20,15 @@ use ganglion_api::monitoring::{AlarmState, MonitoringStatus, TrackingState};
 /// Maximum length of a line of the explanation, in characters.
 const MAX_LINE: usize = 400;
 
+/// Why an assumed value does not lower.
+const ASSUMED: &str = "its value is assumed";
+
 /// Maximum number of lines of the explanation.
 const MAX_LINES: usize = 64;
 
 impl MonitoringRules {
     /// Determines the number of replicas if there is news. Returns the memory with this pass.
-    pub(super) fn track(&self, status: &mut MonitoringStatus, context: ObserveContext) -> Option<TrackMemory> {
+    pub(super) fn track(&self, status: &mut MonitoringStatus, context: ObserveContext) -> Option<PassMemory> {
         let Some(tracking) = &self.tracking else {
             status.tracking = None;
             return None;
@@ -56,8 +58,15 @@ impl MonitoringRules {
         let metrics: Vec<TrackedMetric> =
             tracking.sources.iter().map(|source| self.tracked(source, status, replicas, context, news)).collect();
         let zero = if memory.is_own_zero() { ZeroOrigin::Own } else { ZeroOrigin::Other };
-        let pass = TrackPass { replicas, metrics: &metrics, zero, now: context.now };
+        let outlook = news.forecast.map(|memory| memory.forecast(context.now));
+        let pass = TrackPass { replicas, metrics: &metrics, zero, now: context.now, forecast: outlook.as_ref() };
         let outcome = decide(&rules, &mut memory, &pass);
+        let mut forecast = news.forecast.cloned();
+        if let Some(memory) = &mut forecast {
+            // An assumed value is no demand.
+            let is_assumed = metrics.iter().any(|metric| metric.restraint.down.as_deref() == Some(ASSUMED));
+            memory.record(outcome.demand().filter(|_| !is_assumed), context.now);
+        }
         let stored = context.written.tracking.as_ref().and_then(|state| state.memory.clone());
         let text = if memory.needs_write(stored.as_deref(), &rules, replicas, context.now) {
             Some(memory.text(&rules, context.now))
@@ -81,7 +90,7 @@ impl MonitoringRules {
         {
             status.alarms.push(target_alarm(metric, micro_time(context.now)));
         }
-        Some(memory)
+        Some(PassMemory { track: memory, forecast })
     }
 
     /// Returns the alarm on side Target between two passes: that of the last one, as long as it is not outdated.
@@ -221,7 +230,7 @@ fn restraint(
     let why = |change: OwnScaling| format!("it was measured before decision {} took effect", change.seq);
     Restraint {
         down: if is_assumed {
-            Some("its value is assumed".to_owned())
+            Some(ASSUMED.to_owned())
         } else {
             before.filter(|change| change.after < change.before).map(why)
         },

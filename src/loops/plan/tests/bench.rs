@@ -11,6 +11,7 @@ use crate::decision::{DecisionInput, DecisionRules, Executor};
 use crate::execution::{
     self, EffectResult, ExecutionContext, ExecutionEffect, ExecutionStep, ObjectVersion, Sent, TargetState, TunedLoop,
 };
+use crate::forecast::ForecastMemory;
 use crate::monitoring::tag;
 use crate::monitoring::tracking::{OwnScaling, TargetNews, TargetReading};
 use crate::monitoring::{Measurement, MonitoringRules, ObserveContext, ObserveTrigger, SourceResult, SourceValue};
@@ -106,6 +107,8 @@ pub struct Loop {
     pub written_by: Option<String>,
     /// Memory of the actions on side Target.
     pub track: TrackMemory,
+    /// Memory of the forecast.
+    pub forecast: Option<ForecastMemory>,
     /// State of the target that the next call reads.
     pub reading: Option<Result<TargetReading, String>>,
 }
@@ -134,6 +137,7 @@ impl Loop {
             replicas_path: None,
             written_by: None,
             track: TrackMemory::default(),
+            forecast: None,
             reading: None,
         }
     }
@@ -230,6 +234,7 @@ impl Loop {
             reading: reading.as_ref().map_err(String::as_str),
             results: &results,
             memory: &self.track,
+            forecast: self.forecast.as_ref(),
             own_change: OwnScaling::last_of(&self.execution),
         });
         let context = ObserveContext {
@@ -249,7 +254,9 @@ impl Loop {
             self.stored.0 = seen.status.clone();
         }
         self.monitoring = seen.status;
-        self.track = seen.memory.unwrap_or_else(|| self.track.clone());
+        if let Some(memory) = seen.memory {
+            (self.track, self.forecast) = (memory.track, memory.forecast);
+        }
         self.decide(children, now);
         self.execute(children, now, below);
     }

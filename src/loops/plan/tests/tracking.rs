@@ -1,13 +1,17 @@
 //! Loops that track a target, through all stages. Ids such as T15 are those of cases that users of autoscalers ran
 //! into.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 use rstest::rstest;
 use serde_json::{Value, json};
 
 use crate::common::FieldError;
-use crate::monitoring::{MonitoringRules, SourceResult};
-use crate::tests::bench::{Loop, at, spec};
+use crate::forecast::{ForecastMemory, ForecastRules};
+use crate::monitoring::{MonitoringRules, PodSamples, SourceResult, SourceValue};
+use crate::tests::bench::{Loop, at, seconds, spec};
+use crate::track::{Nanos, PodMeasure, PodPhase, PodReady, PodSample, TrackedPod};
 use ganglion_api::closed_loop::LoopMode;
 use ganglion_api::decision::Outcome;
 use ganglion_api::monitoring::{MonitoringSpec, TrackingState};
@@ -247,6 +251,55 @@ fn a_window_sets_a_number_and_its_end_undoes_only_that(#[case] before: i32, #[ca
     assert_eq!(web.replicas, if to == 0 { 1 } else { 23 }, "lowered at once, at its rate: {:?}", web.tracking());
 }
 
+/// A queue that may raise only inside a window: outside, it asks for nothing.
+#[test]
+fn c12_a_metric_counts_inside_its_window_only() {
+    let mut web = queue("1", &json!({"min": 0, "cooldown": "0s", "down": {"window": "0s"}, "up": {}}));
+    let window = json!([{"start": "0 8 * * *", "until": "0 18 * * *"}]);
+    web.spec.actions.as_mut().unwrap()[0].during = serde_json::from_value(window).unwrap();
+    let time = |text: &str| text.parse::<Timestamp>().unwrap();
+    for (now, expected) in [("2026-11-21T17:59:45Z", 3), ("2026-11-21T18:00:00Z", 0), ("2026-11-21T23:00:00Z", 0)] {
+        web.pass(time(now), &[("queue", value("3"))]);
+        assert_eq!(web.replicas, expected, "{now}: {:?}", web.tracking());
+    }
+    web.pass(time("2026-11-22T08:00:00Z"), &[("queue", value("3"))]);
+    assert_eq!(web.replicas, 3, "it wakes when the window opens");
+}
+
+/// A sample of a period in which the loop has lowered says nothing about the load of the pods that are left.
+#[test]
+fn samples_of_before_a_lowering_lower_no_further() {
+    let used = |percent: i64, at_second: i64, number: i32| {
+        let sample = PodSample { value: Nanos::from_millis(percent * 10), at: at(at_second), window: seconds(30) };
+        let pods = (0..number).map(|index| TrackedPod {
+            name: format!("p{index}"),
+            phase: PodPhase::Running,
+            is_deleting: false,
+            started: Some(at(-7200)),
+            ready: Some(PodReady { is_ready: Some(true), since: at(-7100) }),
+            sample: Some(sample),
+            requests: Ok(Nanos::from_whole(1)),
+            allocated: None,
+        });
+        let samples = PodSamples { measure: PodMeasure::Cpu, pods: pods.collect() };
+        let value = SourceValue {
+            pods: Some(Arc::new(samples)),
+            at: Some(at(at_second)),
+            ..SourceValue::from(percent.to_string())
+        };
+        Ok(value)
+    };
+    let mut web = queue("50", &json!({"type": "Utilization", "down": {"window": "0s"}}));
+    web.spec.metrics[0].source = serde_json::from_value(json!({"resource": {"resource": "cpu"}})).unwrap();
+    web.replicas = 8;
+    web.pass(at(0), &[("queue", used(20, -5, 8))]);
+    assert_eq!(web.replicas, 4);
+    web.pass(at(15), &[("queue", used(20, 10, 4))]);
+    assert_eq!(web.replicas, 4, "the measurement began before: {:?}", web.tracking().lines);
+    web.pass(at(45), &[("queue", used(20, 40, 4))]);
+    assert_eq!(web.replicas, 2, "it began after: {:?}", web.tracking().lines);
+}
+
 /// Only the schedule sets the number.
 #[test]
 fn z4_a_window_wakes_to_its_number() {
@@ -340,6 +393,30 @@ fn a_proposal_waits_while_it_is_still_right() {
     assert_eq!(web.replicas, 3, "the approval is of another number");
 }
 
+/// F1: a trusted forecast raises early, and never lowers.
+#[test]
+fn f1_a_forecast_raises_before_the_load_comes() {
+    let changes = json!({"forecast": {"ahead": "10m", "season": "2h"}, "up": {}, "down": {"window": "0s"}});
+    let mut web = queue("1", &changes);
+    let rules = ForecastRules { ahead: seconds(600), season: seconds(7200) };
+    web.forecast = Some(ForecastMemory::new(&rules, at(0)).unwrap());
+    // 5, and 20 in the second hour of each season.
+    let length = |second: i64| if second % 7200 < 3600 { "5" } else { "20" };
+    for second in (0..3 * 7200).step_by(15) {
+        web.passes([second], &value(length(second)));
+    }
+    let before = 3 * 7200 + 3600 - 300;
+    for second in (3 * 7200..=before).step_by(15) {
+        web.passes([second], &value(length(second)));
+    }
+    assert_eq!(web.replicas, 20, "five minutes before the load: {:#?}", web.tracking().lines);
+    assert!(web.tracking().lines.iter().any(|line| line.starts_with("forecast: ")), "{:#?}", web.tracking().lines);
+    web.passes((before + 15..before + 1200).step_by(15), &value("30"));
+    assert!(web.replicas >= 30, "more than the forecast is still reactive: {}", web.replicas);
+    let text = web.forecast.as_ref().unwrap().text();
+    assert_eq!(ForecastMemory::parse(&text, &rules).unwrap().text(), text);
+}
+
 fn parsed(changes: &Value, metric: &Value) -> Result<(), FieldError> {
     let mut web = queue("10", changes);
     web.spec.metrics[0].source = serde_json::from_value(metric.clone()).unwrap();
@@ -354,6 +431,7 @@ fn parsed(changes: &Value, metric: &Value) -> Result<(), FieldError> {
 #[case(json!({"min": 0}), json!({"resource": {"resource": "cpu"}}), "scale.min: with min 0, one metric must have a value without")]
 #[case(json!({}), json!({"resource": {"resource": "cpu", "podLabels": {"a": "b"}}}), "podLabels")]
 #[case(json!({"tolerance": {"up": "-1"}}), json!({"push": {}}), "track.tolerance: the tolerance is -1: use 0 or more")]
+#[case(json!({"forecast": {"ahead": "10s", "season": "24h"}}), json!({"push": {}}), "scale.forecast: ahead is 10s: use whole")]
 #[case(json!({"cooldown": "25h"}), json!({"push": {}}), "scale.cooldown: use at most 24h")]
 #[case(json!({"up": {"window": "2h"}}), json!({"push": {}}), "the window is 7200 s: use 0 to 3600 s")]
 #[case(

@@ -203,10 +203,10 @@ pub(super) fn result(before: i32, after: i32, reason: TrackReason) -> TrackLine 
 
 /// Line of a forecast, with the number that follows if it raises the proposal.
 pub(super) fn forecast(forecast: &ForecastOutcome, proposal: i32, raised: i32) -> TrackLine {
-    let text = format!("forecast: {forecast}");
+    let text = forecast.to_string();
     if raised > proposal {
-        line(TrackStage::Proposal, TrackReason::Raised, format!("{text}: {} instead of {proposal}", count(raised)))
+        line(TrackStage::Forecast, TrackReason::Raised, format!("{text}: {} instead of {proposal}", count(raised)))
     } else {
-        line(TrackStage::Proposal, TrackReason::Unchanged, text)
+        line(TrackStage::Forecast, TrackReason::Unchanged, text)
     }
 }

@@ -81,8 +81,8 @@ pub struct MetricProposal {
     pub name: String,
     /// Number of replicas; None if the metric is unknown.
     pub replicas: Option<i32>,
-    /// Number of replicas at which the metric is at its target, not rounded, whatever the current number is; None if the
-    /// metric does not show it.
+    /// Number of replicas at which the metric is at its target, not rounded, whatever the current number is; None if
+    /// the metric does not show it.
     pub demand: Option<Nanos>,
     pub reason: MetricReason,
     /// Description of the proposal, one line.

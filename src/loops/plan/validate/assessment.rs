@@ -265,6 +265,7 @@ pub fn status(
         }),
         effective: Some(assessment.effective.clone()),
         tuning: Vec::new(),
+        forecast: None,
         owners: hops.owners.unwrap_or(&case.status.owners).to_vec(),
         replicas_path: replicas_path(case, hops).map(str::to_owned),
     }

@@ -7,11 +7,16 @@ use crate::rung;
 use ganglion_api::closed_loop::ClosedLoopSpec;
 use ganglion_api::closed_loop::action::{Bounds, Resize, Rung};
 use ganglion_api::closed_loop::metric::{Metric, ResourceName, ResourceUse, UseUnit};
+use ganglion_api::closed_loop::track::TrackType;
 
 /// Returns the warning about the first such metric with an action; None if there is none.
 pub fn feedback(spec: &ClosedLoopSpec) -> Option<String> {
     spec.metrics.iter().find_map(|metric| {
-        let source = metric.source.resource.as_ref().filter(|source| source.unit == Some(UseUnit::Utilization))?;
+        let source = metric.source.resource.as_ref()?;
+        let is_tracked = is_tracked_in_percent(spec, &metric.name);
+        if source.unit != Some(UseUnit::Utilization) && !is_tracked {
+            return None;
+        }
         let acting = acting_metric(spec, metric)?;
         let place = changing_rung(spec, source)?;
         let (name, resource) = (&metric.name, source.resource.as_str());
@@ -20,11 +25,22 @@ pub fn feedback(spec: &ClosedLoopSpec) -> Option<String> {
             ResourceName::Memory => "bytes",
         };
         let of = if acting == *name { String::new() } else { format!(", which {acting} is computed from,") };
+        let advice = if is_tracked { "track AverageValue" } else { "set unit: Usage and levels" };
         Some(format!(
             "metric {name}{of} is in percent of the {resource} requests, and {place} changes these requests: each resize \
-             changes the value although the usage stays the same; set unit: Usage and levels in {unit} instead"
+             changes the value although the usage stays the same; {advice} in {unit} instead"
         ))
     })
+}
+
+/// Whether an action keeps the utilization of this metric at a target.
+fn is_tracked_in_percent(spec: &ClosedLoopSpec, metric: &str) -> bool {
+    let mut actions = spec.actions.iter().flatten().filter(|action| action.when.metric == metric);
+    let is_of_percent = |rung: &Rung| {
+        let track = rung.scale.as_ref().and_then(|scale| scale.track.as_ref());
+        track.is_some_and(|track| track.type_ == TrackType::Utilization)
+    };
+    actions.any(|action| action.ladder.iter().any(is_of_percent))
 }
 
 /// Name of the metric with an action that is this metric, or is computed from it.

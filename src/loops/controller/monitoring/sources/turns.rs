@@ -24,9 +24,9 @@ impl QueryTurns {
         free
     }
 
-    /// Whether no query runs.
-    pub fn is_idle(&self) -> bool {
-        self.running.is_empty()
+    /// Whether a query runs that is not late: one of a metric that became due again meanwhile is awaited no longer.
+    pub fn are_awaited(&self) -> bool {
+        self.running.iter().any(|metric| !self.due.contains(metric))
     }
 
     /// Notes that the query of this metric has ended. Returns the metric if the caller must start its query again.

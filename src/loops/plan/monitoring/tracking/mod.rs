@@ -10,4 +10,4 @@ mod target;
 
 pub(super) use rules::TrackedSource;
 pub use rules::TrackingRules;
-pub use target::{OwnScaling, TargetNews, TargetReading};
+pub use target::{OwnScaling, PassMemory, TargetNews, TargetReading};

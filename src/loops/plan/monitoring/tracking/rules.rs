@@ -3,6 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 
 use crate::common::{FieldError, action_field, duration};
+use crate::forecast::ForecastRules;
 use crate::schedule::{self, Calendar};
 use crate::track::{
     Nanos, PolicySelect, RateChange, RatePolicy, ScalePace, ScaleRules, Tolerances, TrackRules, TrackTarget,
@@ -12,6 +13,7 @@ use ganglion_api::closed_loop::metric::Metric;
 use ganglion_api::closed_loop::track::{DirectionPace, PaceSelect, ScheduledBounds, Track, TrackType};
 use ganglion_api::monitoring::MonitoringSpec;
 use ganglion_api::scalars::Number;
+use ganglion_core::duration::show;
 
 /// Cooldown if the spec does not set it, as in KEDA.
 const COOLDOWN: SignedDuration = SignedDuration::from_mins(5);
@@ -26,6 +28,8 @@ pub struct TrackingRules {
     actions: Vec<LoopAction>,
     pub(in crate::monitoring) sources: Vec<TrackedSource>,
     rules: TrackRules,
+    /// None: no forecast.
+    pub forecast: Option<ForecastRules>,
     schedule: Vec<ScheduleEntry>,
 }
 
@@ -67,8 +71,8 @@ impl TrackingRules {
         for action in &spec.tracking {
             let (other, own) = (scale_of(action)?, action_field(&action.when));
             if pace_of(other) != pace_of(scale) {
-                let problem = "min, max, up, down, cooldown and schedule must be the same in all actions on side Target: \
-                    there is one number of replicas";
+                let problem = "min, max, up, down, cooldown, forecast and schedule must be the same in all actions on side \
+                    Target: there is one number of replicas";
                 return Err(FieldError::new(format!("{own}.ladder[0].scale"), problem));
             }
             sources.push(source(spec, action, other)?);
@@ -90,7 +94,8 @@ impl TrackingRules {
             Ok(ScheduleEntry { window, bounds: bounds.clone() })
         });
         let schedule = entries.collect::<Result<_, FieldError>>()?;
-        Ok(Some(Self { actions: spec.tracking.clone(), sources, rules, schedule }))
+        let forecast = forecast(spec, &format!("{field}.forecast"), scale)?;
+        Ok(Some(Self { actions: spec.tracking.clone(), sources, rules, forecast, schedule }))
     }
 
     /// Whether an action on side Target uses this metric.
@@ -136,7 +141,7 @@ fn scale_of(action: &LoopAction) -> Result<&Scale, FieldError> {
 
 /// The parts of a rung that all actions on side Target share.
 fn pace_of(scale: &Scale) -> impl PartialEq + '_ {
-    (scale.min, scale.max, &scale.up, &scale.down, &scale.cooldown, &scale.schedule)
+    (scale.min, scale.max, &scale.up, &scale.down, &scale.cooldown, &scale.forecast, &scale.schedule)
 }
 
 fn source(spec: &MonitoringSpec, action: &LoopAction, scale: &Scale) -> Result<TrackedSource, FieldError> {
@@ -210,6 +215,23 @@ fn target(field: &str, track: &Track, metric: &Metric) -> Result<TrackTarget, Fi
         },
     };
     parsed.or_else(|problem| fail("target", &problem))
+}
+
+fn forecast(spec: &MonitoringSpec, field: &str, scale: &Scale) -> Result<Option<ForecastRules>, FieldError> {
+    let Some(given) = &scale.forecast else { return Ok(None) };
+    let parsed = |name: &str, text| duration(&format!("{field}.{name}"), Some(text));
+    let rules = ForecastRules { ahead: parsed("ahead", &given.ahead)?, season: parsed("season", &given.season)? };
+    let bucket = rules.bucket().map_err(|problem| FieldError::new(field, problem))?;
+    let interval = duration("interval", spec.interval.as_ref())?;
+    if interval > bucket {
+        let problem = format!(
+            "the loop's interval is {}, and the forecast needs a value each {}: use a shorter interval, or a longer season",
+            show(interval),
+            show(bucket)
+        );
+        return Err(FieldError::new(field, problem));
+    }
+    Ok(Some(rules))
 }
 
 fn cooldown(field: &str, scale: &Scale) -> Result<SignedDuration, FieldError> {

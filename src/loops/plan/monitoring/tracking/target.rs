@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
+use crate::forecast::ForecastMemory;
 use crate::monitoring::value::SourceResult;
 use crate::track::TrackMemory;
 use ganglion_api::execution::{ExecutionState, ExecutionStatus};
@@ -42,6 +43,13 @@ impl OwnScaling {
     }
 }
 
+/// Memories with a pass.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PassMemory {
+    pub track: TrackMemory,
+    pub forecast: Option<ForecastMemory>,
+}
+
 /// New state of the target: the number of replicas is determined from it.
 #[derive(Clone, Copy, Debug)]
 pub struct TargetNews<'a> {
@@ -50,6 +58,8 @@ pub struct TargetNews<'a> {
     /// Latest results of the sources, with their samples of pods.
     pub results: &'a BTreeMap<String, SourceResult>,
     pub memory: &'a TrackMemory,
+    /// Memory of the forecast, if there is one.
+    pub forecast: Option<&'a ForecastMemory>,
     /// Last change by this loop.
     pub own_change: Option<OwnScaling>,
 }

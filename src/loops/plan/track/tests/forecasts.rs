@@ -4,7 +4,9 @@ use rstest::rstest;
 
 use super::bench::{at, direct, queue, unknown};
 use crate::forecast::{ForecastErrors, ForecastModel, ForecastOutcome, ForecastTrust};
-use crate::track::{ScalePace, TrackMemory, TrackOutcome, TrackPass, TrackRules, TrackedMetric, ZeroOrigin, decide};
+use crate::track::{
+    ScalePace, TrackMemory, TrackOutcome, TrackPass, TrackRules, TrackStage, TrackedMetric, ZeroOrigin, decide,
+};
 
 const TRUSTED: ForecastTrust = ForecastTrust::Trusted(ForecastModel::HoltWinters);
 
@@ -36,7 +38,7 @@ fn a_forecast_only_raises(#[case] demand: f64, #[case] trust: ForecastTrust, #[c
     let (rules, metrics) = (direct(1, 60), [queue("8", "1")]);
     let outcome = decided(&rules, &mut TrackMemory::default(), (8, 0), &metrics, &forecast(demand, trust));
     assert_eq!(outcome.replicas, expected);
-    let line = outcome.lines.iter().find(|line| line.text.starts_with("forecast: ")).unwrap();
+    let line = outcome.lines.iter().find(|line| line.stage == TrackStage::Forecast).unwrap();
     let raises = expected > 8;
     assert_eq!(line.text.ends_with("instead of 8"), raises, "{line}");
 }
