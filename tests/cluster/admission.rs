@@ -100,16 +100,11 @@ fn sends(secrets: &[&str], hook: &str) -> Value {
             1 => (json!({"basic": {"name": secret}}), json!(null)),
             _ => (json!(null), json!({"secret": {"name": secret, "key": "ca.crt"}})),
         };
-        let mut source = match index % 3 {
-            0 => json!({"http": {"url": "http://127.0.0.1:1", "path": "a", "auth": auth, "ca": ca}}),
-            1 => json!({"prometheus": {"url": "http://127.0.0.1:1", "query": "a", "auth": auth, "ca": ca}}),
-            _ if index % 2 == 0 => json!({"scaler": {"address": "127.0.0.1:1", "tls": {"ca": ca}}}),
-            _ => json!({"scaler": {"address": "127.0.0.1:1", "tls": {"certificate": {"name": secret}}}}),
-        };
-        for member in source.as_object_mut().expect("an object").values_mut() {
-            member.as_object_mut().expect("an object").retain(|_, value| !value.is_null());
-        }
-        json!({"name": format!("m{index}"), "source": source, "low": {"raise": "5"}})
+        let (url, kind) = ("http://127.0.0.1:1", if index % 2 == 0 { "http" } else { "prometheus" });
+        let mut source = json!({"url": url, "auth": auth, "ca": ca});
+        source[if kind == "http" { "path" } else { "query" }] = json!("a");
+        source.as_object_mut().expect("an object").retain(|_, value| !value.is_null());
+        json!({"name": format!("m{index}"), "source": {kind: source}, "low": {"raise": "5"}})
     });
     spec["metrics"] = metrics.chain([demo()["metrics"][0].clone(), demo()["metrics"][1].clone()]).collect();
     if !hook.is_empty() {
@@ -152,6 +147,24 @@ fn the_author_of_a_loop_may_create_pods_and_get_its_secrets() {
             refused(&answer, &secret("e"), ns).map_err(|error| error.context(position))?;
         }
         refused(&loops("named", &sends(&["a", "b", "c", "d"], "e")).await, "more than four", ns)?;
+        let asks = |name: &str| {
+            let key = json!({"name": name, "key": "a"});
+            [
+                json!({"auth": {"bearer": key}}),
+                json!({"tls": {"ca": {"secret": key}}}),
+                json!({"tls": {"certificate": {"name": name}}}),
+            ]
+        };
+        for (named_by_loop, of_others) in asks("a").into_iter().zip(asks("e")) {
+            let with = |mut scaler: Value| {
+                scaler["address"] = json!("127.0.0.1:1");
+                let mut spec = demo();
+                spec["metrics"][0]["source"] = json!({"scaler": scaler});
+                spec
+            };
+            allowed(&loops("named", &with(named_by_loop)).await)?;
+            refused(&loops("named", &with(of_others)).await, &secret("e"), ns)?;
+        }
         let many: Vec<String> = (0..14).map(|number| format!("secret-{number}")).collect();
         let many: Vec<&str> = many.iter().map(String::as_str).collect();
         allowed(&loops("reader", &sends(&many, "hook")).await)

@@ -1,7 +1,7 @@
-// external-scaler is an external scaler of KEDA, made with the package that KEDA generates from its protocol. It answers
-// what a file says, which is read again for each call. The metadata of a request select the entry of the file, by the
-// key `of`, and the way in which a method misbehaves, by its name: hang, slow, garbage, large, end, break, flood, or the
-// name of a gRPC status. It logs each call as a line of JSON.
+// external-scaler is an external scaler of KEDA, made with the package that KEDA generates from its protocol. It
+// answers what a file says, which is read again for each call. The metadata of a request select the entry of the file,
+// by the key `of`, and the way in which a method misbehaves, by its name: hang, slow, garbage, large, end, break,
+// flood, or the name of a gRPC status. It logs each call as a line of JSON.
 package main
 
 import (
@@ -182,7 +182,12 @@ func (s *scaler) StreamIsActive(ref *pb.ScaledObjectRef, stream grpc.ServerStrea
 
 // answer logs the call, and fills the reply as the metadata ask for.
 func (s *scaler) answer(
-	ctx context.Context, method string, ref *pb.ScaledObjectRef, metric string, reply proto.Message, fill func(answers) error,
+	ctx context.Context,
+	method string,
+	ref *pb.ScaledObjectRef,
+	metric string,
+	reply proto.Message,
+	fill func(answers) error,
 ) error {
 	s.record(ctx, method, ref, metric)
 	if s.token != "" {
@@ -239,7 +244,8 @@ func (s *scaler) read(ref *pb.ScaledObjectRef) (answers, error) {
 }
 
 func (s *scaler) record(ctx context.Context, method string, ref *pb.ScaledObjectRef, metric string) {
-	line := call{Method: method, Name: ref.GetName(), Namespace: ref.GetNamespace(), Metadata: ref.GetScalerMetadata(), Metric: metric}
+	line := call{Method: method, Metadata: ref.GetScalerMetadata(), Metric: metric}
+	line.Name, line.Namespace = ref.GetName(), ref.GetNamespace()
 	if from, ok := peer.FromContext(ctx); ok {
 		line.Peer = from.Addr.String()
 	}
