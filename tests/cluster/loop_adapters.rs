@@ -7,6 +7,10 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use ganglion_api::monitoring::Monitoring;
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
+use kube::Api;
+use kube::api::PostParams;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use testkit::block_on;
@@ -184,22 +188,17 @@ async fn metrics_are_read(testbed: &Testbed) -> Result<()> {
 
 /// Lets the account read external metrics of the namespace `elsewhere`.
 async fn grant_elsewhere(testbed: &Testbed) -> Result<()> {
-    testbed
-        .kubectl(
-            &["apply", "-f", "-"],
-            Some(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "elsewhere"}}).to_string()),
-        )
-        .await?;
-    let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
-        "metadata": {"name": "metrics", "namespace": "elsewhere"},
+    let client = || testbed.client.clone();
+    let params = PostParams::default();
+    let namespace = json!({"metadata": {"name": "elsewhere"}});
+    Api::<Namespace>::all(client()).create(&params, &serde_json::from_value(namespace)?).await?;
+    let role = json!({"metadata": {"name": "metrics"},
         "rules": [{"apiGroups": ["external.metrics.k8s.io"], "resources": ["web_queue"], "verbs": ["list"]}]});
-    let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
-        "metadata": {"name": "metrics", "namespace": "elsewhere"},
+    Api::<Role>::namespaced(client(), "elsewhere").create(&params, &serde_json::from_value(role)?).await?;
+    let binding = json!({"metadata": {"name": "metrics"},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "metrics"},
         "subjects": [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": testbed.ns}]});
-    for object in [role, binding] {
-        testbed.kubectl(&["apply", "-f", "-"], Some(&object.to_string())).await?;
-    }
+    Api::<RoleBinding>::namespaced(client(), "elsewhere").create(&params, &serde_json::from_value(binding)?).await?;
     Ok(())
 }
 
@@ -229,6 +228,7 @@ fn adapter(path: &str) -> Manner {
         "stale" => items(json!([item(json!({}), json!("5"), now - SignedDuration::from_hours(1))])),
         "broken" => Manner::Says("500 Internal Server Error", "hunter2".to_owned()),
         "garbage" => Manner::Says("200 OK", "<html>hunter2".to_owned()),
+        "large" => Manner::Says("200 OK", " ".repeat(3 << 20)),
         "endless" => Manner::Floods,
         "hanging" => Manner::Hangs,
         _ => Manner::Says("404 Not Found", String::new()),
@@ -249,7 +249,8 @@ async fn misbehaving_adapter(testbed: &Testbed) -> Result<()> {
     grant_more(testbed, "metrics", &[("external.metrics.k8s.io", "*", "list")]).await?;
     let server = Server::secure(Manner::Routes(Arc::new(adapter)), &Authority::create()).await;
     aggregate(testbed, "external.metrics.k8s.io", "v1beta1", server.address.port()).await?;
-    let names = ["small", "negative", "number", "null", "text", "stale", "broken", "garbage", "endless", "hanging"];
+    let names =
+        ["small", "negative", "number", "null", "text", "stale", "broken", "garbage", "large", "endless", "hanging"];
     let mut metrics: Vec<(&str, Value)> =
         names.iter().map(|name| (*name, json!({"external": {"metric": name}}))).collect();
     metrics.push(("ignoring", json!({"external": {"metric": "ignoring", "selector": of_q("a")}})));
@@ -263,7 +264,8 @@ async fn misbehaving_adapter(testbed: &Testbed) -> Result<()> {
         ("stale", "the last value is too old"),
         ("broken", "the adapter behind external.metrics.k8s.io answers 500 Internal Server Error: its log says why"),
         ("garbage", "metric garbage in namespace"),
-        ("endless", "bytes (setting outbound.maxBytes)"),
+        ("large", "has more than 2097152 bytes (setting outbound.maxBytes)"),
+        ("endless", "no answer within 1 s"),
         ("hanging", "no answer within 1 s"),
     ] {
         unknown(testbed, "others", metric, words).await?;

@@ -52,9 +52,13 @@ fn a_queue_sets_the_number_in_one_decision_and_explain_says_why() {
     loop_story("track-queue", async |testbed| {
         Workload::deployment("web", 3).create(testbed).await?;
         account(testbed, SCALES).await?;
-        make(testbed, "web", queue(&json!({}))).await?;
+        make(testbed, "web", queue(&json!({"forecast": {"ahead": "1m", "season": "12m"}}))).await?;
         push(testbed, "web", json!({"queue": "300"})).await?;
         scaled(testbed, "web", 30).await?;
+        // The memory of the forecast is written at the first value.
+        let memory =
+            until::<ClosedLoop, _>(testbed, "web", "a memory of the forecast", |one| one.status?.forecast).await?;
+        ensure!(memory.memory.starts_with("1;60;12;"), "{}", memory.memory);
         let (generation, _) = replicas(testbed, "web").await?;
         ensure!(generation == 2, "it was written {} times", generation - 1);
         ensure!(decision_status(testbed, "web").await?.seq == 1, "{:?}", decision_status(testbed, "web").await?);
@@ -68,6 +72,7 @@ fn a_queue_sets_the_number_in_one_decision_and_explain_says_why() {
         for words in [
             "metric       queue: 900, target 10 for each replica",
             "proposal     90 replicas by queue",
+            "not used: 0 of 12 horizons are judged",
             "bounds       40 replicas; min 1, max 40",
         ] {
             ensure!(text.contains(words), "{words} is not in {text}");
@@ -121,6 +126,20 @@ async fn pods(testbed: &Testbed, name: &str) -> Result<Vec<String>> {
     Ok(running.map(ResourceExt::name_any).collect())
 }
 
+/// Lets all pods of this Deployment use this much. A pod that ends meanwhile uses nothing.
+async fn all_use(testbed: &Testbed, name: &str, cpu: &str) -> Result<()> {
+    for pod in pods(testbed, name).await? {
+        let used = uses(testbed, &pod, cpu, "64Mi").await;
+        let is_gone = |error: &anyhow::Error| {
+            error
+                .downcast_ref::<kube::Error>()
+                .is_some_and(|error| matches!(error, kube::Error::Api(status) if status.code == 404))
+        };
+        used.or_else(|error| if is_gone(&error) { Ok(()) } else { Err(error) })?;
+    }
+    Ok(())
+}
+
 #[test]
 fn a_loop_and_an_autoscaler_reach_the_same_numbers() {
     // A separate plane, because it registers an API for the whole plane.
@@ -170,16 +189,12 @@ async fn beside_an_autoscaler(testbed: &Testbed) -> Result<()> {
     .await?;
     for (each, expected) in [("900m", 8), ("200m", 4), ("20m", 2)] {
         for name in ["loop", "hpa"] {
-            for pod in pods(testbed, name).await? {
-                uses(testbed, &pod, each, "64Mi").await?;
-            }
+            all_use(testbed, name, each).await?;
         }
         for name in ["loop", "hpa"] {
             scaled(testbed, name, expected).await.with_context(|| format!("{name} with {each} each"))?;
             // The load is the same as before, so each pod uses what is right from now on.
-            for pod in pods(testbed, name).await? {
-                uses(testbed, &pod, "500m", "64Mi").await?;
-            }
+            all_use(testbed, name, "500m").await?;
         }
     }
     let shown = until::<ClosedLoop, _>(testbed, "loop", "a status", |one| one.status).await?;

@@ -183,7 +183,7 @@ fn wrong_tracking() -> Vec<WrongLoop> {
         wrong(
             "pace",
             at,
-            "up, down and cooldown go with track",
+            "up, down, cooldown and forecast go with track",
             with(
                 one_more("actions", on("disk", "Low", json!([{"scale": {"by": 1, "max": 5, "up": {"window": "5s"}}}]))),
                 one_more("metrics", json!({"name": "disk", "source": {"push": {}}, "low": {"raise": "1"}})),

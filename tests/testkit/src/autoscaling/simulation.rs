@@ -61,13 +61,13 @@ impl SimulatedReplicas {
 }
 
 /// Metric with this demand, in replicas.
-fn metric(demand: Option<f64>) -> TrackedMetric {
+fn metric(demand: Option<f64>, tolerances: &Tolerances) -> TrackedMetric {
     let input = match demand {
         Some(demand) => TrackInput::Total { value: Nanos::new((demand * 1e9) as i128), ready_pods: 0 },
         None => TrackInput::Unknown("the load has a gap".to_owned()),
     };
     let target = TrackTarget::AverageValue(Nanos::from_whole(1));
-    TrackedMetric { name: "load".to_owned(), target, input }
+    TrackedMetric { tolerances: tolerances.clone(), ..TrackedMetric::new("load", target, input) }
 }
 
 /// Follows a load with these rules.
@@ -75,7 +75,7 @@ pub fn simulate(load: &DemandSeries, rules: ScalingRules) -> Result<Provisioning
     let begin = Timestamp::from_second(BEGIN).unwrap_or_default();
     let up = if rules.is_tolerant { Tolerances::default().up } else { Nanos::ZERO };
     let tolerances = Tolerances { up, ..Tolerances::default() };
-    let track = TrackRules { min: 1, max: 100_000, pace: ScalePace::default(), tolerances };
+    let track = TrackRules { min: 1, max: 100_000, pace: ScalePace::default(), cooldown: None };
     let mut memory = TrackMemory::default();
     let mut forecasts = rules.forecast.map(|forecast| ForecastMemory::new(&forecast, begin)).transpose()?;
     let first = load.steps.iter().flatten().next().copied().unwrap_or(1.0);
@@ -88,7 +88,7 @@ pub fn simulate(load: &DemandSeries, rules: ScalingRules) -> Result<Provisioning
             memory.record(*demand, now);
             memory.forecast(now)
         });
-        let metrics = [metric(*demand)];
+        let metrics = [metric(*demand, &tolerances)];
         let current = replicas.requested;
         let forecast = forecast.as_ref();
         let pass = TrackPass { replicas: current, metrics: &metrics, zero: ZeroOrigin::Own, now, forecast };

@@ -17,8 +17,8 @@ pub struct Aggregated {
 }
 
 impl Aggregated {
-    /// Starts a program of `hack/peers` as an administrator of the testbed's plane, and registers its APIs, each a group
-    /// and a version, with the plane's API server. `kubeconfig` lists its options that take a kubeconfig.
+    /// Starts a program of `hack/peers` as an administrator of the testbed's plane, and registers its APIs, each a
+    /// group and a version, with the plane's API server. `kubeconfig` lists its options that take a kubeconfig.
     pub async fn start(
         testbed: &Testbed,
         program: &str,
