@@ -90,6 +90,25 @@ fn the_user_of_the_image_is_that_of_the_deployment() {
     assert!(text("hack/release.d/enter").contains(&format!("--userspec={user}")));
 }
 
+/// Versions of the image in a text, as `newTag: 1.2.3`, `ganglion:1.2.3` or `ganglion-1.2.3`.
+fn image_versions(text: &str) -> Vec<String> {
+    let written = Regex::new(r#"(?:newTag: "?|ganglion[:-])(\d+\.\d+\.\d+)"#).unwrap();
+    written.captures_iter(text).map(|found| found[1].to_owned()).collect()
+}
+
+#[test]
+fn the_manifests_run_the_image_of_this_version() {
+    for file in ["kustomize/base/kustomization.yaml", "kustomize/README.md", "README.md", "hack/Dockerfile"] {
+        let versions = image_versions(&text(file));
+        assert!(!versions.is_empty(), "{file} names no version");
+        for version in versions {
+            assert_eq!(version, env!("CARGO_PKG_VERSION"), "{file}");
+        }
+    }
+    let forms = "newTag: \"0.1.0\", newTag: 0.1.1, ganglion:0.1.2 ganglion-0.1.3-linux";
+    assert_eq!(image_versions(forms), ["0.1.0", "0.1.1", "0.1.2", "0.1.3"]);
+}
+
 #[test]
 fn files_have_the_same_modes_for_every_builder() {
     for script in ["hack/release", "hack/release.d/root"] {
