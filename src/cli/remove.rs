@@ -27,8 +27,9 @@ const TIMED_OUT: u8 = 4;
     after_help = "Run it before you delete the installation (kubectl delete -k OVERLAY). It deletes the objects of all kinds \
     of the operator, loops first, and waits until the actions in progress are completed or undone: by the running \
     operator, or, if none runs, by this command. Then it removes what is left: labels, annotations, scheduling gates and \
-    cordons of drains, receipts, job lists of pools, learned values, the extender's Secrets and the lease. It can be \
-    interrupted and run again at any time, also after the operator, its kinds, its policies or its namespace were deleted.\n\n\
+    cordons of drains, receipts, job lists of pools, learned values, the extender's Secrets and the lease, and switches \
+    autoscalers on again that `import` has switched off. It can be interrupted and run again at any time, also after the \
+    operator, its kinds, its policies or its namespace were deleted.\n\n\
     Exit code: 0 nothing is left; 1 error; 2 invalid arguments; 4 timeout; 130 interrupted."
 )]
 pub struct RemoveArgs {

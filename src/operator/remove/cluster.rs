@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, StatefulSet};
+use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -18,6 +19,7 @@ use super::report::CleanedObject;
 use super::sweep::{self, SweepStep, SweptKind};
 use crate::operator::drain::MANAGER;
 use crate::operator::read;
+use ganglion_api::foreign::ScaledObject;
 use ganglion_api::marks;
 use ganglion_api::workload_action::WorkloadAction;
 use ganglion_core::facts::{Identity, Key, Uid};
@@ -158,6 +160,10 @@ impl RemovalClient {
         let nodes = NamedKind::of_cluster::<Node>();
         self.each(&nodes, |node| found.note(&nodes, SweptKind::Node, &node)).await?;
         self.note_owners(&mut found, owners).await?;
+        let autoscalers = NamedKind::of::<HorizontalPodAutoscaler>();
+        self.each(&autoscalers, |one| found.note(&autoscalers, SweptKind::HorizontalPodAutoscaler, &one)).await?;
+        let scaled = NamedKind::of::<ScaledObject>();
+        self.each(&scaled, |one| found.note(&scaled, SweptKind::ScaledObject, &one)).await?;
         for map in self.config_maps().await?.into_iter().filter(|map| !sweep::is_own_map(&map.metadata)) {
             found.note(&NamedKind::of::<ConfigMap>(), SweptKind::ConfigMap, &map);
         }

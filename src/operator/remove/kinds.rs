@@ -71,7 +71,7 @@ const fn needed(group: &'static str, resource: &'static str, verbs: &'static [&'
 }
 
 /// Rights on the objects of users.
-const OF_OBJECTS: [NeededVerbs; 14] = [
+const OF_OBJECTS: [NeededVerbs; 15] = [
     needed("ganglion.dev", "closedloops", &["list", "delete"]),
     needed("ganglion.dev", "executions", &["list", "delete"]),
     needed("ganglion.dev", "decisions", &["list", "delete"]),
@@ -85,6 +85,7 @@ const OF_OBJECTS: [NeededVerbs; 14] = [
     needed("apps", "deployments", &["get", "list", "patch"]),
     needed("apps", "replicasets", &["get", "list", "patch"]),
     needed("apps", "statefulsets", &["get", "list", "patch"]),
+    needed("autoscaling", "horizontalpodautoscalers", &["get", "list", "patch"]),
     needed("", "configmaps", &["get", "list", "patch", "delete"]),
 ];
 
@@ -106,7 +107,7 @@ const OF_CONTROLLERS: [NeededVerbs; 13] = [
     needed("apps", "replicasets", &["watch"]),
     needed("apps", "statefulsets", &["watch"]),
     needed("policy", "poddisruptionbudgets", &["list", "watch"]),
-    needed("autoscaling", "horizontalpodautoscalers", &["list", "watch"]),
+    needed("autoscaling", "horizontalpodautoscalers", &["watch"]),
     needed("", "persistentvolumeclaims", &["list", "watch"]),
     needed("", "services", &["list", "watch"]),
     needed("", "nodes", &["watch"]),

@@ -202,15 +202,9 @@ impl Removal {
             }
             for object in marked {
                 work.check(&["marks to be removed".to_owned()])?;
-                let is_stray = object.step.is_stray;
+                let unknown = object.step.unknown;
                 let Some(object) = self.cluster.clean(object).await? else { continue };
-                if is_stray {
-                    left.push(format!(
-                        "{}, which an action took out of its workload or created; nothing records where it belongs, so \
-                         delete it if it is not needed",
-                        object.object
-                    ));
-                }
+                left.extend(unknown.map(|what| format!("{}, {what}", object.object)));
                 cleaned.push(object);
             }
         }

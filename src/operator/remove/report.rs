@@ -129,7 +129,7 @@ fn cleaned_lines(text: &mut String, title: &str, objects: &[CleanedObject]) {
         return;
     }
     let _ = writeln!(text, "{title}: {}.", counted(objects.len() as u64, "object"));
-    for kind in [SweptKind::Pod, SweptKind::Workload, SweptKind::Node, SweptKind::ConfigMap] {
+    for kind in SweptKind::ALL {
         let of_kind: Vec<&CleanedObject> = objects.iter().filter(|object| object.kind == kind).collect();
         for object in of_kind.iter().take(SHOWN) {
             let _ = writeln!(text, "  {}: {}", object.object, object.removed.join(", "));

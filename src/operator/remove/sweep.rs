@@ -2,12 +2,13 @@
 //!
 //! Every patch is for one version of one object: if anything has changed since it was read, the API server refuses it.
 //! A patch changes nothing but labels and annotations with the operator's prefix or of its field manager, owner
-//! references to its kinds, its scheduling gate on pods without a node, its value of the deletion cost, and the cordon
-//! of `ganglion drain`.
+//! references to its kinds, its scheduling gate on pods without a node, its value of the deletion cost, the cordon of
+//! `ganglion drain`, and the switch of an autoscaler that `ganglion import` has turned off.
 
 use std::collections::BTreeSet;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
+use kube::ResourceExt;
 use kube::api::DynamicObject;
 use serde::Serialize;
 use serde_json::Value;
@@ -16,6 +17,7 @@ use crate::operator::drain;
 use ganglion_api::marks;
 use ganglion_core::facts::{GROUP, Uid};
 use ganglion_core::json_patch::JsonPatch;
+use ganglion_loops_plan::import::{ImportedKind, ImportedScaler};
 
 /// Kind of a swept object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -26,6 +28,15 @@ pub enum SweptKind {
     Node,
     /// A ConfigMap that a SwarmPool wrote and that nothing deletes any more.
     ConfigMap,
+    /// A HorizontalPodAutoscaler that an import has switched off.
+    HorizontalPodAutoscaler,
+    /// A ScaledObject that an import has paused.
+    ScaledObject,
+}
+
+impl SweptKind {
+    pub const ALL: [Self; 6] =
+        [Self::Pod, Self::Workload, Self::Node, Self::ConfigMap, Self::HorizontalPodAutoscaler, Self::ScaledObject];
 }
 
 /// Removal of all marks of one object.
@@ -37,8 +48,8 @@ pub struct SweepStep {
     /// The controllers of the operator handle these marks themselves if they get the time: they give the pod back to
     /// its ReplicaSet, or let the scheduler have it.
     pub is_in_flight: bool,
-    /// An action worked on this pod, and no controller owns it.
-    pub is_stray: bool,
+    /// Advice to check the object, because a record is missing.
+    pub unknown: Option<&'static str>,
 }
 
 /// The removal of the marks of an object; None if it has none.
@@ -46,13 +57,15 @@ pub fn step(kind: SweptKind, object: &DynamicObject) -> Option<SweepStep> {
     let meta = &object.metadata;
     let version = meta.resource_version.as_deref()?;
     let patch = JsonPatch::at_version(&Uid::of(meta), version);
-    let mut step = SweepStep { removed: Vec::new(), patch, is_in_flight: false, is_stray: false };
+    let mut step = SweepStep { removed: Vec::new(), patch, is_in_flight: false, unknown: None };
     step.remove_annotations(kind, meta);
     step.remove_labels(meta);
     step.remove_owners(meta);
     match kind {
         SweptKind::Pod => step.release(&object.data),
         SweptKind::Node => step.uncordon(object),
+        SweptKind::HorizontalPodAutoscaler => step.switch_on(ImportedKind::HorizontalPodAutoscaler, object),
+        SweptKind::ScaledObject => step.switch_on(ImportedKind::ScaledObject, object),
         SweptKind::Workload | SweptKind::ConfigMap => {}
     }
     (!step.removed.is_empty()).then_some(step)
@@ -63,7 +76,7 @@ impl SweepStep {
         let Some(annotations) = &meta.annotations else { return };
         let published = match kind {
             SweptKind::Node => managed_alone(meta, marks::USAGE_MANAGER, &["f:metadata", "f:annotations"]),
-            SweptKind::Pod | SweptKind::Workload | SweptKind::ConfigMap => BTreeSet::new(),
+            _ => BTreeSet::new(),
         };
         let is_of_action = kind == SweptKind::Pod && annotations.contains_key(marks::SLOT);
         for (key, value) in annotations {
@@ -75,7 +88,10 @@ impl SweepStep {
             }
         }
         let is_owned = meta.owner_references.iter().flatten().any(|owner| owner.controller == Some(true));
-        self.is_stray = is_of_action && !is_owned;
+        self.unknown = (is_of_action && !is_owned).then_some(
+            "which an action took out of its workload or created; nothing records where it belongs, so delete it if it is \
+             not needed",
+        );
         let of_actions = [marks::SLOT, marks::LEDGER];
         self.is_in_flight |= of_actions.iter().any(|key| annotations.contains_key(*key));
     }
@@ -104,6 +120,29 @@ impl SweepStep {
             self.patch.remove(&["spec", "schedulingGates", &index.to_string()]);
             self.removed.push(format!("scheduling gate {}", marks::GATE));
             self.is_in_flight = true;
+        }
+    }
+
+    /// Switches an autoscaler on again that an import has switched off, unless somebody else has done so.
+    fn switch_on(&mut self, kind: ImportedKind, object: &DynamicObject) {
+        let Ok(restored) = (ImportedScaler { kind, object }).restored() else {
+            self.unknown = Some("whose record of an import cannot be read, so check whether it is still switched off");
+            return;
+        };
+        let behavior = |object: &DynamicObject| object.data["spec"].get("behavior").cloned();
+        self.restore(&["spec", "behavior"], behavior(object), behavior(&restored));
+        let pause = |object: &DynamicObject| object.annotations().get(marks::KEDA_PAUSED).cloned().map(Value::from);
+        self.restore(&["metadata", "annotations", marks::KEDA_PAUSED], pause(object), pause(&restored));
+    }
+
+    fn restore(&mut self, path: &[&str], now: Option<Value>, before: Option<Value>) {
+        if now == before {
+            return;
+        }
+        self.removed.push("switch-off by ganglion import".to_owned());
+        match before {
+            Some(value) => self.patch.add(path, value),
+            None => self.patch.remove(path),
         }
     }
 

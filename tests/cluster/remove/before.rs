@@ -9,7 +9,8 @@ use testkit::testbed::Testbed;
 use tokio::time::{Instant, sleep};
 
 /// Kinds in a namespace that Ganglion changes or creates.
-const KINDS: &str = "deployments,replicasets,statefulsets,pods,configmaps,secrets,services,poddisruptionbudgets,leases";
+const KINDS: &str = "deployments,replicasets,statefulsets,pods,configmaps,secrets,services,poddisruptionbudgets,leases,\
+    horizontalpodautoscalers";
 
 /// Maximum time in which the cluster comes to rest: controllers of Kubernetes replace pods and taints.
 const REST: Duration = Duration::from_secs(60);

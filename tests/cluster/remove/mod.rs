@@ -83,6 +83,11 @@ impl<'a> Ground<'a> {
         // The label by which the template selects the node is the user's.
         let label = format!("example.com/of={}", testbed.ns);
         testbed.kubectl(&["label", "node", &nodes.names[0], &label], None).await?;
+        let autoscaler = json!({
+            "apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": {"name": "idle"},
+            "spec": {"scaleTargetRef": deployment("idle"), "maxReplicas": 2},
+        });
+        testbed.kubectl(&["apply", "-f", "-"], Some(&autoscaler.to_string())).await?;
         let before = Before::of(testbed).await?;
         let mut ground = Self { testbed, nodes, operator, _home: home, user, web, before };
         ground.use_all_kinds().await?;
@@ -116,6 +121,14 @@ impl<'a> Ground<'a> {
         });
         testbed.kubectl(&["apply", "-f", "-"], Some(&policy.to_string())).await?;
         template(testbed, &self.nodes.names[0]).await?;
+        // As an import leaves the autoscaler, which has no metrics here.
+        let off = json!({"selectPolicy": "Disabled"});
+        let claim = json!({"loop": "idle", "original": null}).to_string();
+        let off = json!({
+            "metadata": {"annotations": {marks::IMPORTED_BY: claim}},
+            "spec": {"behavior": {"scaleUp": off, "scaleDown": off}},
+        });
+        testbed.kubectl(&["patch", "hpa", "idle", "--type=merge", "-p", &off.to_string()], None).await?;
         let home = self.home_of_idle().await?;
         let (code, said) = run(self.user.command(&["drain", &home, "--disruption"])).await?;
         ensure!(code == 0, "the drain ended with {code}: {said}");

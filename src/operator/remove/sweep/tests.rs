@@ -85,10 +85,10 @@ fn marks_of_actions_are_in_flight(#[case] annotations: Value, #[case] expected: 
 fn a_pod_of_an_action_without_a_controller_is_named(#[case] owners: Value, #[case] expected: bool) {
     let marked = json!({"annotations": {"ganglion.dev/slot": "s"}, "ownerReferences": owners});
     let found = step(SweptKind::Pod, &object(json!({"metadata": marked})));
-    assert_eq!(found.map(|step| step.is_stray), Some(expected));
+    assert_eq!(found.map(|step| step.unknown.is_some()), Some(expected));
     let worker = json!({"annotations": {"ganglion.dev/worker": "1"}, "ownerReferences": owners});
     let found = step(SweptKind::Pod, &object(json!({"metadata": worker})));
-    assert_eq!(found.map(|step| step.is_stray), Some(false));
+    assert_eq!(found.map(|step| step.unknown), Some(None));
 }
 
 #[rstest]
@@ -128,6 +128,45 @@ fn a_gated_template_is_found_and_not_changed() {
     assert!(has_gated_template(&set));
     assert_eq!(step(SweptKind::Workload, &set), None);
     assert!(!has_gated_template(&object(json!({"spec": {"template": {"spec": {}}}}))));
+}
+
+/// An autoscaler, and the same one after an import has switched it off.
+fn imported(kind: ImportedKind, members: Value) -> (DynamicObject, DynamicObject) {
+    let before = object(members);
+    let scaler = ImportedScaler { kind, object: &before };
+    let off = scaler.switched_off("web", &scaler.record().expect("a record").original);
+    (before, off)
+}
+
+#[rstest]
+#[case::bare(json!({"spec": {"maxReplicas": 5}}))]
+#[case::rates(json!({"spec": {"maxReplicas": 5, "behavior": {"scaleUp": {"selectPolicy": "Min"}}}}))]
+fn a_horizontal_autoscaler_is_switched_on_again(#[case] members: Value) {
+    let (before, off) = imported(ImportedKind::HorizontalPodAutoscaler, members);
+    let mut expected = json!(before);
+    expected["metadata"]["annotations"] = json!({});
+    assert_eq!(swept(SweptKind::HorizontalPodAutoscaler, &off), expected);
+    let mut meddled = off;
+    meddled.data["spec"]["behavior"] = json!({"scaleUp": {"selectPolicy": "Max"}});
+    let after = swept(SweptKind::HorizontalPodAutoscaler, &meddled);
+    assert_eq!(after["spec"], meddled.data["spec"], "somebody else has switched it on");
+}
+
+#[rstest]
+#[case::running(json!({"metadata": {"annotations": {"team": "a"}}, "spec": {}}))]
+#[case::declared(json!({"metadata": {"annotations": {"autoscaling.keda.sh/paused": "false"}}, "spec": {}}))]
+fn a_scaled_object_is_resumed(#[case] members: Value) {
+    let (before, off) = imported(ImportedKind::ScaledObject, members);
+    assert_eq!(swept(SweptKind::ScaledObject, &off), json!(before));
+}
+
+#[test]
+fn an_autoscaler_whose_record_cannot_be_read_is_named_and_stays_off() {
+    let (_, mut off) = imported(ImportedKind::HorizontalPodAutoscaler, json!({"spec": {"maxReplicas": 5}}));
+    off.annotations_mut().insert(marks::IMPORTED_BY.to_owned(), "{".to_owned());
+    let step = step(SweptKind::HorizontalPodAutoscaler, &off).expect("a step");
+    assert!(step.unknown.is_some_and(|what| what.contains("check whether it is still switched off")));
+    assert_eq!(swept(SweptKind::HorizontalPodAutoscaler, &off)["spec"], off.data["spec"]);
 }
 
 #[rstest]
