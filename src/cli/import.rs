@@ -22,7 +22,8 @@ use crate::operator;
 use ganglion_api::closed_loop::TargetRef;
 use ganglion_loops_plan::execution::ownership::{TargetObject, replicas_advice};
 use ganglion_loops_plan::import::{
-    ImportOptions, ImportRefusal, ImportedKind, ImportedLoop, ScaledObjectInput, convert_hpa, convert_scaled_object,
+    HandoverRefusal, ImportOptions, ImportRefusal, ImportedKind, ImportedLoop, ScaledObjectInput, convert_hpa,
+    convert_scaled_object,
 };
 use handover::AutoscalerHandover;
 use objects::ImportObjects;
@@ -95,6 +96,8 @@ pub enum Error {
     NotFound { kind: &'static str, argument: &'static str, name: String, namespace: String },
     #[error(transparent)]
     Refused(#[from] ImportRefusal),
+    #[error(transparent)]
+    Handover(#[from] HandoverRefusal),
     #[error("nothing was changed: the loop would not act, since {0}")]
     ReplicasOwned(String),
     #[error(transparent)]

@@ -12,8 +12,7 @@
 use kube::ResourceExt;
 use kube::core::DynamicObject;
 
-use super::draft::ImportRefusal;
-use super::imported::{ImportClaim, ImportRecord, ImportedScaler};
+use super::imported::{HandoverRefusal, ImportClaim, ImportRecord, ImportedScaler};
 use crate::validate::conflict::ReplicaRange;
 use ganglion_api::closed_loop::{ClosedLoop, LoopMode};
 use ganglion_api::execution::Execution;
@@ -55,18 +54,18 @@ pub enum HandoverStep {
 }
 
 /// Returns the next step by which the loop takes over.
-pub fn next_apply(view: HandoverView) -> Result<HandoverStep, ImportRefusal> {
+pub fn next_apply(view: HandoverView) -> Result<HandoverStep, HandoverRefusal> {
     let (scaler, name) = (&view.scaler, view.name);
     let (record, claim) = (scaler.record()?, scaler.claim()?);
     refuse_others(view, claim.as_ref(), &record)?;
     let Some(parent) = own_loop(view) else { return Ok(HandoverStep::CreateLoop(record)) };
     let Some(known) = record_of(parent) else {
-        return Err(ImportRefusal::of(format!(
+        return Err(HandoverRefusal(format!(
             "ClosedLoop {name} exists, and no import has created it: use another name (--name), or delete it"
         )));
     };
     if (known.kind, &known.name, &known.uid) != (record.kind, &record.name, &record.uid) {
-        return Err(ImportRefusal::of(format!(
+        return Err(HandoverRefusal(format!(
             "ClosedLoop {name} replaces {} {} with uid {}, not this one: use another name (--name), or delete the loop",
             known.kind.as_str(),
             known.name,
@@ -75,7 +74,7 @@ pub fn next_apply(view: HandoverView) -> Result<HandoverStep, ImportRefusal> {
     }
     let bounds = scaler.bounds().zip(ReplicaRange::of(&parent.spec, None));
     if let Some(((min, max), _)) = bounds.filter(|(bounds, range)| !range.is_within(*bounds)) {
-        return Err(ImportRefusal::of(format!(
+        return Err(HandoverRefusal(format!(
             "{} returns the number of replicas to {min} to {max} even if it is off: set min and max of ClosedLoop {name} \
              within these bounds, or change those of the autoscaler, and run this again",
             scaler.title()
@@ -83,7 +82,7 @@ pub fn next_apply(view: HandoverView) -> Result<HandoverStep, ImportRefusal> {
     }
     if claim.is_none() || !scaler.is_off() {
         if claim.is_none() && known.original != record.original {
-            return Err(ImportRefusal::of(format!(
+            return Err(HandoverRefusal(format!(
                 "{} was changed since ClosedLoop {name} was made from it: undo the import (--undo), and run this again",
                 scaler.title()
             )));
@@ -112,7 +111,7 @@ pub fn next_apply(view: HandoverView) -> Result<HandoverStep, ImportRefusal> {
 }
 
 /// Returns the next step by which the autoscaler gets its number back.
-pub fn next_undo(view: HandoverView) -> Result<HandoverStep, ImportRefusal> {
+pub fn next_undo(view: HandoverView) -> Result<HandoverStep, HandoverRefusal> {
     let (scaler, name) = (&view.scaler, view.name);
     let (record, claim) = (scaler.record()?, scaler.claim()?);
     refuse_others(view, claim.as_ref(), &record)?;
@@ -146,7 +145,11 @@ fn own_loop<'a>(view: HandoverView<'a>) -> Option<&'a ClosedLoop> {
 }
 
 /// Refuses a second import of the same autoscaler.
-fn refuse_others(view: HandoverView, claim: Option<&ImportClaim>, record: &ImportRecord) -> Result<(), ImportRefusal> {
+fn refuse_others(
+    view: HandoverView,
+    claim: Option<&ImportClaim>,
+    record: &ImportRecord,
+) -> Result<(), HandoverRefusal> {
     let is_other =
         |one: &&ClosedLoop| one.name_any() != view.name && record_of(one).is_some_and(|known| known.uid == record.uid);
     let claimed = claim.map(|claim| claim.by.clone()).filter(|by| by != view.name);
@@ -155,7 +158,7 @@ fn refuse_others(view: HandoverView, claim: Option<&ImportClaim>, record: &Impor
     };
     let (named, argument) = (view.scaler.title(), view.scaler.kind.argument());
     let name = view.scaler.object.name_any();
-    Err(ImportRefusal::of(format!(
+    Err(HandoverRefusal(format!(
         "{named} is already imported as ClosedLoop {other}: continue with `ganglion import {argument} {name} --name {other}`, \
          or undo it there first (--undo)"
     )))

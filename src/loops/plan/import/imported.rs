@@ -4,8 +4,8 @@ use kube::ResourceExt;
 use kube::core::DynamicObject;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use thiserror::Error;
 
-use super::draft::ImportRefusal;
 use ganglion_api::marks;
 
 /// Kind of an autoscaler that a loop replaces.
@@ -53,6 +53,11 @@ pub struct ImportClaim {
     pub original: Value,
 }
 
+/// Error: a handover cannot take its next step.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[error("{0}")]
+pub struct HandoverRefusal(pub String);
+
 /// An autoscaler, as the API server sent it.
 #[derive(Clone, Copy, Debug)]
 pub struct ImportedScaler<'a> {
@@ -67,11 +72,11 @@ impl ImportedScaler<'_> {
     }
 
     /// The loop that has switched it off. The error says that the annotation cannot be parsed.
-    pub fn claim(&self) -> Result<Option<ImportClaim>, ImportRefusal> {
+    pub fn claim(&self) -> Result<Option<ImportClaim>, HandoverRefusal> {
         let Some(text) = self.object.annotations().get(marks::IMPORTED_BY) else { return Ok(None) };
         serde_json::from_str(text).map(Some).map_err(|error| {
             let (named, mark) = (self.title(), marks::IMPORTED_BY);
-            ImportRefusal::of(format!(
+            HandoverRefusal(format!(
                 "annotation {mark} of {named} cannot be read ({error}): restore it, or remove it and check by hand what \
                  the autoscaler does"
             ))
@@ -127,7 +132,7 @@ impl ImportedScaler<'_> {
     }
 
     /// The autoscaler as it was before the handover. If somebody else has switched it on meanwhile, that stays.
-    pub fn restored(&self) -> Result<DynamicObject, ImportRefusal> {
+    pub fn restored(&self) -> Result<DynamicObject, HandoverRefusal> {
         let mut object = self.object.clone();
         let Some(claim) = self.claim()? else { return Ok(object) };
         object.annotations_mut().remove(marks::IMPORTED_BY);
@@ -149,7 +154,7 @@ impl ImportedScaler<'_> {
     }
 
     /// Record for a loop that replaces it.
-    pub fn record(&self) -> Result<ImportRecord, ImportRefusal> {
+    pub fn record(&self) -> Result<ImportRecord, HandoverRefusal> {
         let original = self.claim()?.map_or_else(|| self.switch(), |claim| claim.original);
         let (name, uid) = (self.object.name_any(), self.object.uid().unwrap_or_default());
         Ok(ImportRecord { kind: self.kind, name, uid, original })

@@ -35,5 +35,5 @@ mod tests;
 
 pub use draft::{ImportOptions, ImportRefusal, ImportedLoop};
 pub use hpa::convert as convert_hpa;
-pub use imported::{ImportClaim, ImportRecord, ImportedKind, ImportedScaler};
+pub use imported::{HandoverRefusal, ImportClaim, ImportRecord, ImportedKind, ImportedScaler};
 pub use scaled_object::{ScaledObjectInput, convert as convert_scaled_object, hpa_name};
