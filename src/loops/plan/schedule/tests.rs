@@ -198,7 +198,7 @@ fn a_window_is_open_from_start_to_until(
 #[case("0 8 * * *", "0 8 * * *")]
 #[case("0 8 * * MON", "0 8 * * 1")]
 #[case("0 8 * * *", "0 8 * * 0-6")]
-fn a_window_that_ends_whenever_it_begins_is_refused(#[case] start: &str, #[case] until: &str) {
+fn c6_a_window_that_ends_whenever_it_begins_is_refused(#[case] start: &str, #[case] until: &str) {
     let error = Calendar::parse("w", &between(start, until)).unwrap_err();
     let expected = format!("w.until: {until:?} is always the time of start: such a window never opens");
     assert_eq!(error.to_string(), expected);

@@ -54,6 +54,8 @@ struct PodOwner {
 struct PodSpec {
     containers: Vec<Container>,
     init_containers: Vec<Container>,
+    #[serde(deserialize_with = "or_default")]
+    resources: Resources,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -67,6 +69,9 @@ struct PodStatus {
     container_statuses: Vec<AllocatedContainer>,
     #[serde(deserialize_with = "or_default")]
     init_container_statuses: Vec<AllocatedContainer>,
+    /// Allocated resources at pod level.
+    #[serde(deserialize_with = "or_default")]
+    allocated_resources: Amounts,
 }
 
 /// Resources that the node has allocated to a container.
@@ -161,10 +166,18 @@ impl MeasuredPod {
         Some((&ready.status, since.unwrap_or(Timestamp::MIN)))
     }
 
-    /// Returns the sum of the requests of the selected containers. An error names the container without one, and the
-    /// pod.
+    /// The request at pod level, unless the source is about one container.
+    fn pod_level_request(&self, source: &ResourceUse) -> Option<&str> {
+        self.spec.resources.requests.of(source.resource).filter(|_| source.container.is_none())
+    }
+
+    /// Returns the request at pod level, or else the sum of the requests of the selected containers. An error names the
+    /// container without one, and the pod.
     pub(super) fn requests_of(&self, source: &ResourceUse) -> Result<Nanos, String> {
         let (resource, name) = (source.resource.as_str(), self.name());
+        if let Some(request) = self.pod_level_request(source) {
+            return parsed(request, || format!("the request for {resource} of pod {name}"));
+        }
         let mut sum = 0_i128;
         for container in self.selected(source) {
             let request = container.resources.requests.of(source.resource).ok_or_else(|| {
@@ -174,14 +187,18 @@ impl MeasuredPod {
                     container.name
                 )
             })?;
-            let request = Nanos::parse(request).map_err(|error| format!("{resource} of pod {name}: {error}"))?;
+            let request = parsed(request, || format!("the request for {resource} of pod {name}"))?;
             sum = sum.saturating_add(request.billionths());
         }
         Ok(Nanos::new(sum))
     }
 
-    /// Returns the sum of what the node has allocated to the selected containers; None if it does not say so for each.
+    /// Returns what the node has allocated at the level of the request: to the pod, or to the selected containers. None
+    /// if it does not say so for each.
     pub(super) fn allocated_to(&self, source: &ResourceUse) -> Option<Nanos> {
+        if self.pod_level_request(source).is_some() {
+            return Nanos::parse(self.status.allocated_resources.of(source.resource)?).ok();
+        }
         let statuses = self.status.container_statuses.iter().chain(&self.status.init_container_statuses);
         let mut sum = 0_i128;
         for container in self.selected(source) {
@@ -204,7 +221,8 @@ impl MeasuredPod {
         all.filter(|container| source.container.as_ref().is_none_or(|only| *only == container.name))
     }
 
-    /// Returns the sum of the requests of the selected containers; None if one of them requests nothing.
+    /// Returns the request at pod level, or else the sum of the requests of the selected containers; None if one of
+    /// them requests nothing.
     pub(super) fn requested(&self, source: &ResourceUse) -> Result<Option<Nanos>, String> {
         let (resource, name) = (source.resource.as_str(), &self.metadata.name);
         let (mut requests, mut any) = (Vec::new(), false);
@@ -220,6 +238,9 @@ impl MeasuredPod {
         }
         if !any {
             return Err(format!("pod {name} has no container {}", source.container.as_deref().unwrap_or_default()));
+        }
+        if let Some(request) = self.pod_level_request(source) {
+            return parsed(request, || format!("the request for {resource} of pod {name}")).map(Some);
         }
         let sum: Nanos = requests.into_iter().sum();
         Ok((is_complete && sum.is_positive()).then_some(sum))

@@ -1,11 +1,14 @@
 //! Tests of the usage of pods.
 
+use std::collections::HashMap;
+
 use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::pods::PODS;
-use super::{PodList, PodMetricsList, pod_usage};
+use super::{PodList, PodMetricsList, pod_usage, tracked_pods};
 use crate::monitoring::SourceResult;
+use crate::track::Nanos;
 
 const NOW: &str = "2026-11-21T10:00:10Z";
 
@@ -160,4 +163,39 @@ fn nothing_is_no_zero() {
     }
     let refused = usage(json!({"resource": "cpu"}), &measured(), &pods(&["a"; PODS + 1]));
     assert_eq!(refused, Err("the source has 10001 pods, more than 10000".into()));
+}
+
+/// A pod with 2 cores at pod level, of which the node has allocated one, and a container without a request.
+fn whole() -> Value {
+    let mut whole = pod("a");
+    whole["spec"]["resources"] = json!({"requests": {"cpu": "2"}});
+    whole["spec"]["containers"][1]["resources"] = json!({});
+    whole["status"]["allocatedResources"] = json!({"cpu": "1"});
+    whole["status"]["containerStatuses"] = json!([{"name": "app", "allocatedResources": {"cpu": "500m"}}]);
+    whole
+}
+
+#[rstest]
+#[case::pod(json!({"resource": "cpu"}), Ok("2"), Some("1"))]
+#[case::container(json!({"resource": "cpu", "container": "app"}), Ok("1"), Some("0.5"))]
+#[case::other_resource(json!({"resource": "memory"}), Err("container app of pod a requests no memory"), None)]
+fn requests_at_pod_level_are_those_of_the_pod(
+    #[case] source: Value,
+    #[case] requests: Result<&str, &str>,
+    #[case] allocated: Option<&str>,
+) {
+    let source = serde_json::from_value(source).unwrap();
+    let tracked = tracked_pods(&list(&[whole()]), &HashMap::new(), Some(&source), |_| true).remove(0);
+    let number = |text: &str| Nanos::parse(text).unwrap();
+    match requests {
+        Ok(expected) => assert_eq!(tracked.requests, Ok(number(expected))),
+        Err(words) => assert!(tracked.requests.as_ref().unwrap_err().starts_with(words), "{:?}", tracked.requests),
+    }
+    assert_eq!(tracked.allocated, allocated.map(number));
+}
+
+#[test]
+fn utilization_is_relative_to_the_pod_level() {
+    let found = usage(json!({"resource": "cpu", "unit": "Utilization"}), &measured(), &list(&[whole()])).unwrap();
+    assert_eq!(found.value, "15");
 }
