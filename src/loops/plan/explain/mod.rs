@@ -20,7 +20,7 @@ pub use advice::proposal;
 use ganglion_api::closed_loop::metric::{Metric, Side};
 use ganglion_api::decision::{Decision, Entry, LimitState, Outcome, Repetitions};
 use ganglion_api::execution::ExecutionState;
-use ganglion_api::monitoring::{AlarmState, MonitoringStatus, RefusedSamples};
+use ganglion_api::monitoring::{AlarmState, MonitoringStatus, Reading, RefusedSamples};
 use ganglion_core::conditions::DATA_AVAILABLE;
 use ganglion_core::layout::{clock, paragraph, table};
 use ganglion_core::names;
@@ -150,8 +150,7 @@ fn last_sample(subject: &ExplainedLoop) -> String {
         return paragraph("", "No sample has been received yet.");
     };
     let (time, number) = watched.tag.as_ref().map(|tag| (clock(tag.time.0), tag.sequence)).unwrap_or_default();
-    let values: Vec<String> =
-        watched.values.iter().map(|value| format!("{} {}", value.metric, value.value.as_str())).collect();
+    let values: Vec<String> = watched.values.iter().map(|value| value_words(subject.metrics(), value)).collect();
     let mut text = paragraph("", &format!("The last sample that changed the status (number {number}, {time}):"));
     let mut line = |name: &str, words: &str| text.push_str(&paragraph(&format!("  {name:<12} "), words));
     line("values", &if values.is_empty() { "none".to_owned() } else { values.join(", ") });
@@ -190,6 +189,14 @@ fn last_sample(subject: &ExplainedLoop) -> String {
         line("last action", &format!("number {seq}: {words} ({state})"));
     }
     text
+}
+
+/// The value of a metric, with its period if it is that of several samples: `queue 12 (mean over 5m)`.
+fn value_words(metrics: &[Metric], value: &Reading) -> String {
+    let metric = metrics.iter().find(|metric| metric.name == value.metric);
+    let period = metric.and_then(|metric| metric.over.as_ref());
+    let period = period.map(|over| format!(" ({} over {})", over.function.as_str(), over.window.as_str()));
+    format!("{} {}{}", value.metric, value.value.as_str(), period.unwrap_or_default())
 }
 
 /// Explains the number of replicas that the actions on side Target ask for: one line for each stage.

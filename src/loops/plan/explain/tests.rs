@@ -144,6 +144,16 @@ Now: it works, since 2026-11-21 09:59:00 (Running): watches, decides and acts.
 }
 
 #[test]
+fn a_value_over_a_period_names_the_period() {
+    let mut family = family();
+    for metrics in [&mut family.parent["spec"]["metrics"], &mut family.monitoring["spec"]["metrics"]] {
+        metrics[0]["over"] = json!({"window": "5m", "as": "mean"});
+    }
+    let text = explanation(&family);
+    assert!(text.contains("  values       cpu 2 (mean over 5m), memory 40\n"), "{text}");
+}
+
+#[test]
 fn a_tuning_of_a_loop_that_was_taken_out_of_the_list_is_not_told_as_in_effect() {
     let mut family = family();
     family.parent["spec"]["tunable"]["by"] = json!(["other"]);
