@@ -103,11 +103,6 @@ impl TrackingRules {
         self.sources.iter().any(|one| one.metric == metric)
     }
 
-    /// Whether the number of ready pods is needed.
-    pub fn counts_ready_pods(&self) -> bool {
-        self.sources.iter().any(|one| matches!(one.target, Some(TrackTarget::Value(_))))
-    }
-
     /// The rules at this time: those of the first open entry of the schedule.
     pub fn at(&self, now: Timestamp) -> TrackRules {
         let open = self.schedule.iter().find(|entry| entry.window.phase(now).open);
