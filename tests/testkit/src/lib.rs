@@ -46,6 +46,7 @@ use std::path::PathBuf;
 use std::sync::LazyLock;
 use std::time::Duration;
 
+use anyhow::{Context, Result};
 use tokio::runtime::{Builder, Runtime};
 
 /// Maximum time that a test waits for something that should happen at once, on a busy machine.
@@ -61,6 +62,16 @@ static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
 /// Runs a future on this thread, with the timer and the sockets of the shared runtime.
 pub fn block_on<F: Future>(future: F) -> F::Output {
     RUNTIME.block_on(future)
+}
+
+/// Waits until the condition holds.
+pub async fn wait_for(what: &str, holds: impl Fn() -> bool) -> Result<()> {
+    let met = async {
+        while !holds() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(TIMEOUT, met).await.with_context(|| format!("waited for {what}"))
 }
 
 /// Root of the source tree.

@@ -17,6 +17,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use futures::{FutureExt, StreamExt, stream};
@@ -44,6 +45,9 @@ use crate::{TIMEOUT, block_on, kstatus, root};
 
 /// Maximum number of testbeds at once: more would only wait for the two or three processors.
 const TESTBEDS: usize = 8;
+/// Maximum duration of a story. The longest ones take five minutes; some build a program first, once per machine.
+const LONGEST: Duration = Duration::from_secs(45 * 60);
+
 static TURNS: Semaphore = Semaphore::const_new(TESTBEDS);
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
@@ -135,14 +139,17 @@ async fn run_story_on(
 ) -> Result<(), String> {
     let _turn = TURNS.acquire().await.map_err(|error| error.to_string())?;
     let testbed = Testbed::open(plane, road, name).await.map_err(|error| format!("{name}: {error:#}"))?;
-    let ended = AssertUnwindSafe(async {
+    let run = async {
         testbed.operator.lock().await.start()?;
         body(&testbed).await?;
         // After every story, nothing of the operator may be left.
         rest_clean(&testbed).await
-    })
-    .catch_unwind()
-    .await;
+    };
+    let bounded = async {
+        let ended = tokio::time::timeout(LONGEST, run).await;
+        ended.with_context(|| format!("the story has not ended within {LONGEST:?}"))?
+    };
+    let ended = AssertUnwindSafe(bounded).catch_unwind().await;
     let complaint = match ended {
         Ok(Ok(())) => None,
         Ok(Err(error)) => Some(format!("{error:#}")),
@@ -294,7 +301,7 @@ impl Testbed {
 
     /// Kubeconfig of an administrator.
     pub async fn administrator(&self) -> Result<String> {
-        self.plane.cluster.kubectl(&["config", "view", "--raw", "--flatten"], None).await
+        self.plane.cluster.administrator().await
     }
 
     /// The same with this kubeconfig and this standard input.
