@@ -101,6 +101,7 @@ async fn scene(testbed: &Testbed) -> Result<()> {
     .await
 }
 
+/// I1, I8.
 #[test]
 fn a_live_autoscaler_hands_over_without_a_jump_and_takes_back() {
     with_usage("import-hpa", async |testbed| {
@@ -252,9 +253,7 @@ fn a_scaled_object_is_paused_and_the_loop_waits_until_keda_lets_go() {
             hpas.delete("keda-hpa-web", &DeleteParams::default()).await?;
             anyhow::Ok(())
         };
-        let (said, done) = tokio::join!(import(testbed, "scaledobject", APPLY), lets_go);
-        done?;
-        let said = said?;
+        let (said, ()) = tokio::try_join!(import(testbed, "scaledobject", APPLY), lets_go)?;
         ensure!(said.contains("paused ScaledObject web"), "{said}");
         ensure!(mode(testbed).await? == Some(LoopMode::Auto), "{:?}", mode(testbed).await?);
         ensure!(replicas(testbed, "web").await? == (1, 3), "{:?}", replicas(testbed, "web").await?);

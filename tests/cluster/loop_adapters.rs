@@ -1,9 +1,6 @@
 //! Sources of loops behind the API server's aggregation layer: metrics of the real prometheus-adapter, and of a server
 //! that answers as other adapters do, or worse.
 
-use std::sync::Arc;
-use std::time::Duration;
-
 use anyhow::{Context, Result, ensure};
 use ganglion_api::monitoring::Monitoring;
 use jiff::{SignedDuration, Timestamp};
@@ -12,8 +9,8 @@ use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::Api;
 use kube::api::PostParams;
 use serde_json::{Value, json};
+use std::sync::Arc;
 use tempfile::TempDir;
-use testkit::block_on;
 use testkit::plane::Plane;
 use testkit::servers::adapter;
 use testkit::servers::aggregation::aggregate;
@@ -21,6 +18,7 @@ use testkit::servers::http::{Authority, Manner, Server};
 use testkit::servers::prometheus::{PrometheusProcess, PrometheusVersion};
 use testkit::testbed::loops::{ACCOUNT, grant_more, put, says, until, with_loops};
 use testkit::testbed::{Road, Testbed, story_on};
+use testkit::{block_on, wait_for};
 
 use super::loop_sources::{known, loop_on, scaled, scene, unknown, until_running, watcher};
 
@@ -111,6 +109,7 @@ async fn metrics_are_read(testbed: &Testbed) -> Result<()> {
     export(&prometheus, ns, "3", &pod)?;
     let rules = rules.to_str().context("a path that is no text")?;
     let server = adapter::start(testbed, &prometheus.url(), rules, &adapter::ALL).await?;
+    // T32
     unknown(testbed, "web", "load", "cannot list resource \"web_queue\" in API group \"external.metrics.k8s.io\"")
         .await?;
     grant_more(testbed, "metrics", &METRICS).await?;
@@ -137,6 +136,7 @@ async fn metrics_are_read(testbed: &Testbed) -> Result<()> {
         ),
         ("nan", external(json!({"selector": of_q("nan")}))),
         ("elsewhere", external(named("elsewhere"))),
+        // T31
         ("total", json!({"external": {"metric": "web_total"}})),
         ("pods", custom("web_hits", json!({"pods": {}, "of": "Sum"}))),
         ("nopods", custom("web_none", json!({"pods": {}}))),
@@ -156,6 +156,7 @@ async fn metrics_are_read(testbed: &Testbed) -> Result<()> {
     }
     for (metric, words) in [
         ("none", "the adapter behind external.metrics.k8s.io has no metric web_none in namespace"),
+        // T29
         ("empty", "the adapter answers an empty list, which is no zero"),
         ("several", "the adapter answers 2 values that match the selector: narrow it, or set several: Sum"),
         ("nan", "metric web_queue is the result of an overflow, probably of NaN or infinity"),
@@ -217,7 +218,7 @@ fn adapter(path: &str) -> Manner {
     match path.rsplit('/').next().unwrap_or_default() {
         "v1beta1" => Manner::Says("200 OK\nContent-Type: application/json\r\n",
             json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "external.metrics.k8s.io/v1beta1", "resources": []}).to_string()),
-        // It ignores the selector.
+        // T28: it ignores the selector. T30: items have no name.
         "ignoring" => items(json!([item(json!({"q": "a"}), json!("5"), now), item(json!({"q": "b"}), json!("50"), now)])),
         "small" => of(json!("400u")),
         "negative" => of(json!("-3")),
@@ -270,15 +271,13 @@ async fn misbehaving_adapter(testbed: &Testbed) -> Result<()> {
     ] {
         unknown(testbed, "others", metric, words).await?;
     }
-    // The time since which it is unknown stands still, although its measurements go on.
+    // T26: the time since which it is unknown stands still, although its measurements go on.
     let since =
         |one: Monitoring| one.status?.unknown.into_iter().find(|one| one.metric == "stale").map(|one| one.since);
     let first = since(testbed.api::<Monitoring>().get("others").await?).context("stale is known")?;
     let asked = || server.heard().matches("/stale").count();
     let polls = asked();
-    while asked() < polls + 4 {
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    wait_for("four more polls", || asked() >= polls + 4).await?;
     ensure!(since(testbed.api::<Monitoring>().get("others").await?).as_ref() == Some(&first), "it moved");
     let all = testbed.kubectl(&["get", "loop,mon,dec,exe,events", "-o", "yaml"], None).await?;
     ensure!(!all.contains("hunter2"), "the content of an answer is shown");

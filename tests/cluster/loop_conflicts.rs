@@ -72,6 +72,7 @@ async fn acts(testbed: &Testbed) -> Result<()> {
     bail!("the loop does not act")
 }
 
+/// T35: two loops on one target.
 #[test]
 fn a_loop_that_came_later_acts_when_the_first_is_gone() {
     loop_story("conflict-loop", async |testbed| {
@@ -90,6 +91,7 @@ fn a_loop_that_came_later_acts_when_the_first_is_gone() {
     });
 }
 
+/// T35: a loop and an autoscaler on one target.
 #[test]
 fn a_horizontal_autoscaler_that_comes_later_is_noticed() {
     loop_story("conflict-hpa", async |testbed| {

@@ -321,8 +321,8 @@ fn a_memory_limit_is_not_lowered_below_the_usage() {
     });
 }
 
-/// Gives the loop this ladder, whose min is this number of MiB, and a sample. Returns the end of the decision, after a
-/// short time.
+/// Gives the loop this ladder, whose min is this number of MiB, and a sample. Returns the end of the decision. A pause
+/// follows, since the callers try again until metrics-server, which measures at intervals, has new usage.
 async fn tried(testbed: &Testbed, ladder: Value, min: usize) -> Result<(ExecutionState, String)> {
     testbed.patch_loop("web", json!({"spec": on("Low", ladder)})).await?;
     let min = format!("{min}Mi");

@@ -1,7 +1,5 @@
 //! The source `scaler` of loops: an external scaler that is made with KEDA's package, and what it does wrong.
 
-use std::time::Duration;
-
 use anyhow::{Result, ensure};
 use ganglion_api::monitoring::Monitoring;
 use k8s_openapi::api::apps::v1::Deployment;
@@ -12,6 +10,7 @@ use testkit::servers::http::Authority;
 use testkit::servers::scaler::{ScalerProcess, TOKEN, queue};
 use testkit::testbed::Testbed;
 use testkit::testbed::loops::{ACCOUNT, grant_more, has_data, loop_story, put, replicas, until};
+use testkit::wait_for;
 
 use super::loop_sources::{scene, unknown, watcher};
 
@@ -173,16 +172,6 @@ fn a_stream_wakes_a_loop_at_once_and_its_end_says_nothing() {
         server.set(&json!({"": queue(5.0, 10.0, true)}))?;
         wait_for("the loop to be woken again", || server.calls("IsActive").len() > polls).await
     });
-}
-
-/// Waits until the condition holds.
-async fn wait_for(what: &str, holds: impl Fn() -> bool) -> Result<()> {
-    let begun = std::time::Instant::now();
-    while !holds() {
-        ensure!(begun.elapsed() < testkit::TIMEOUT, "waited for {what}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    Ok(())
 }
 
 #[test]

@@ -10,13 +10,13 @@ use ganglion_outbound::node_usage::UsageStatistic;
 use ganglion_outbound::prometheus::query_url;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde_json::{Value, json};
-use testkit::TIMEOUT;
 use testkit::servers::http::{Manner, Server};
 use testkit::servers::inference::{Linear, ModelServer};
 use testkit::testbed::Testbed;
 use testkit::testbed::loops::{condition, until};
 use testkit::testbed::nodes::Size;
 use testkit::testbed::story;
+use testkit::wait_for;
 
 use super::node_configs::{fake, ready};
 use super::node_sources::bmc;
@@ -55,12 +55,7 @@ fn drawing(percent: i32) -> Manner {
 async fn measured(machine: &Server, times: usize) -> Result<()> {
     let count = || machine.heard().matches("GET /redfish/v1/Chassis/1/Power ").count();
     let before = count();
-    let enough = async {
-        while count() < before + times {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    };
-    tokio::time::timeout(TIMEOUT, enough).await.with_context(|| format!("the power is not measured: {}", count()))
+    wait_for("more measurements of the power", || count() >= before + times).await
 }
 
 fn watts(text: &str) -> Result<f64> {

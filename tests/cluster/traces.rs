@@ -8,7 +8,6 @@ use ganglion_api::closed_loop::ClosedLoop;
 use ganglion_api::decision::Decision;
 use ganglion_core::trace::{SpanId, TraceId};
 use serde_json::json;
-use testkit::TIMEOUT;
 use testkit::operator::Operator;
 use testkit::proxy::gate::HoldPoint;
 use testkit::servers::http::{Manner, Server};
@@ -17,6 +16,7 @@ use testkit::testbed::Testbed;
 use testkit::testbed::loops::{SCALES, account, demo, loop_story, make, push, ready, replicas, travelled};
 use testkit::testbed::nodes::Size;
 use testkit::testbed::workload::{Workload, settled};
+use testkit::{TIMEOUT, wait_for};
 
 use crate::crash::kill_at;
 
@@ -173,11 +173,7 @@ fn an_endpoint_that_hangs_changes_nothing() {
             let time = push(testbed, "web", json!({"cpu": "2", "memory": "40"})).await?;
             travelled(testbed, "web", time).await?.2.context("the loop did not act")?;
         }
-        let deadline = Instant::now() + TIMEOUT;
-        while *server.connections.lock().expect("connections") == 0 {
-            ensure!(Instant::now() < deadline, "nothing was sent");
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
+        wait_for("spans to be sent", || *server.connections.lock().expect("connections") > 0).await?;
         let mut operator = testbed.operator.lock().await;
         operator.signal("-TERM")?;
         let begun = Instant::now();

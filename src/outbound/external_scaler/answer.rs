@@ -119,7 +119,11 @@ mod tests {
     #[case::nan(5, f64::NAN, Err("queue is NaN, which is not a number"))]
     #[case::infinite(5, f64::INFINITY, Err("queue is inf, which is not a number"))]
     #[case::below_all(5, f64::NEG_INFINITY, Err("queue is -inf, which is not a number"))]
-    fn the_float_counts_only_above_zero(#[case] whole: i64, #[case] float: f64, #[case] expected: Result<&str, &str>) {
+    fn m11_the_float_counts_only_above_zero(
+        #[case] whole: i64,
+        #[case] float: f64,
+        #[case] expected: Result<&str, &str>,
+    ) {
         let answer = GetMetricsResponse { metric_values: vec![value_of("queue", whole, float)] };
         assert_eq!(value(&answer, "queue"), expected.map(str::to_owned).map_err(str::to_owned));
     }

@@ -15,6 +15,7 @@ use testkit::testbed::Testbed;
 use testkit::testbed::loops::{self, SCALES, account, demo, ended, make, push, replicas, travelled, until};
 use testkit::testbed::pools::{WORKERS, check, converged, kubelet, pool, reloading, stateful_set};
 use testkit::testbed::workload::Workload;
+use testkit::wait_for;
 
 use crate::acts::{Act, Verb, is_about};
 use crate::node_configs;
@@ -146,12 +147,7 @@ impl<'a> Flight<'a> {
     }
 
     async fn polled(&self, before: usize) -> Result<()> {
-        let polled = async {
-            while self.polls() == before {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-        };
-        tokio::time::timeout(testkit::TIMEOUT, polled).await.context("the node is not polled")
+        wait_for("the node to be polled", || self.polls() != before).await
     }
 
     pub async fn stop(self) -> Result<()> {

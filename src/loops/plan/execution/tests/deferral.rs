@@ -121,7 +121,7 @@ fn the_time_can_be_shorter_than_that_of_the_claim() {
 #[case::in_progress(|stage: &mut Stage| stage.pod("a").pending = Some(pending("Error", "busy")))]
 #[case::somebody_else(|stage: &mut Stage| stage.pod("a").is_resized_by_loop = false)]
 #[case::another_goal(|stage: &mut Stage| stage.pod("a").wants = memory("1Gi"))]
-#[case::another_pod(|stage: &mut Stage| stage.pod("a").thing.uid = "anew".into())]
+#[case::another_pod(|stage: &mut Stage| stage.pod("a").thing.uid = "other".into())]
 #[case::gone(|stage: &mut Stage| stage.seen.pods.clear())]
 #[case::nothing_reported(|stage: &mut Stage| stage.pod("a").allocated = None)]
 fn no_other_resize_is_taken_back(#[case] change: fn(&mut Stage)) {
