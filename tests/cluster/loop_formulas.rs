@@ -1,10 +1,12 @@
 //! Formulas of loops: a pushed value and the number of replicas drive a scale, and an unknown operand drives nothing.
 
 use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::apps::v1::Deployment;
 use serde_json::{Value, json};
 use testkit::testbed::Testbed;
 use testkit::testbed::loops::{
     ACCOUNT, SCALES, account, decision_status, has_data, loop_story, make, push, put, ready, replicas, says, travelled,
+    until,
 };
 use testkit::testbed::workload::Workload;
 
@@ -72,6 +74,43 @@ fn requests_for_each_replica_drive_a_scale_and_an_unknown_operand_drives_nothing
         ensure!(replicas(testbed, "web").await?.1 == 4, "{:?}", replicas(testbed, "web").await?);
         Ok(())
     });
+}
+
+/// A floor by time is an operand beside a pushed value.
+#[test]
+fn a_number_by_time_is_an_operand() {
+    loop_story("formulas-cron", async |testbed| {
+        Workload::deployment("web", 1).create(testbed).await?;
+        account(testbed, SCALES).await?;
+        let by_time = |name: &str, window: Value| json!({"name": name, "source": {"cron": {"during": [window], "value": "3", "otherwise": "1"}}});
+        // One window begins each minute and lasts two; the other one is open for a second of the year.
+        let always = by_time("always", json!({"cron": "* * * * *", "duration": "2m"}));
+        let never = by_time("never", json!({"cron": "0 0 1 1 *", "duration": "1s"}));
+        let number = json!({"formula": {"expression": "max(requests / 10, always * never)"}});
+        let spec = json!({
+            "interval": "1s",
+            "serviceAccountName": ACCOUNT,
+            "target": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+            "metrics": [
+                {"name": "requests", "source": {"push": {}}, "missing": {"after": "10m"}}, always, never,
+                {"name": "number", "source": number},
+            ],
+            "actions": [{"when": {"metric": "number", "side": "Target"}, "ladder": [{"scale": {
+                "track": {"type": "AverageValue", "target": "1"}, "max": 9, "down": {"window": "0s"}}}]}],
+        });
+        make(testbed, "web", spec).await?;
+        push(testbed, "web", json!({"requests": "0"})).await?;
+        until_replicas(testbed, 3).await?;
+        push(testbed, "web", json!({"requests": "80"})).await?;
+        until_replicas(testbed, 8).await
+    });
+}
+
+async fn until_replicas(testbed: &Testbed, number: i32) -> Result<()> {
+    until::<Deployment, _>(testbed, "web", &format!("{number} replicas"), |web| {
+        (web.spec?.replicas? == number).then_some(())
+    })
+    .await
 }
 
 /// The operator knows the number from its caches, and tells it only to those who may read it.

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::adapter_metric::{CustomMetric, ExternalMetric};
 pub use super::aggregate::Aggregate;
+use super::policy::Window;
 use super::scaler::ScalerSource;
 use crate::identity::NodeName;
 use crate::node_config::status::NodeValue;
@@ -182,7 +183,7 @@ impl std::fmt::Display for Side {
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
-    validation = Rule::new("[has(self.push), has(self.prometheus), has(self.http), has(self.scaler), has(self.object), has(self.resource), has(self.external), has(self.custom), has(self.nodeConfig), has(self.__loop__), has(self.formula)].filter(set, set).size() == 1").message("set exactly one of push, prometheus, http, scaler, object, resource, external, custom, nodeConfig, loop, formula"),
+    validation = Rule::new("[has(self.push), has(self.prometheus), has(self.http), has(self.scaler), has(self.object), has(self.resource), has(self.external), has(self.custom), has(self.cron), has(self.nodeConfig), has(self.__loop__), has(self.formula)].filter(set, set).size() == 1").message("set exactly one of push, prometheus, http, scaler, object, resource, external, custom, cron, nodeConfig, loop, formula"),
 )]
 pub struct Source {
     /// A sender writes the value into `spec.sample` of the loop's Monitoring.
@@ -213,6 +214,9 @@ pub struct Source {
     /// the resource and the metric as its subresource, such as `pods/http_requests`, in that API group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub custom: Option<CustomMetric>,
+    /// A number for certain times.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cron: Option<CronSource>,
     /// A value from the status of one or more NodeConfigs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_config: Option<NodeConfigField>,
@@ -222,6 +226,21 @@ pub struct Source {
     /// Computes the value from other metrics of this loop.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub formula: Option<FormulaSource>,
+}
+
+/// A number that depends on the time, as that of a cron trigger of KEDA. For an action on side Target, `schedule` sets
+/// numbers and bounds by time without a metric.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct CronSource {
+    /// When `value` is the number: while at least one of these windows is open. 1 to 4.
+    #[schemars(length(min = 1, max = 4))]
+    pub during: Vec<Window>,
+    /// Number while a window is open, as a string, such as "10".
+    pub value: Number,
+    /// Number at all other times, as a string. Default: 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub otherwise: Option<Number>,
 }
 
 /// A value that is computed from other metrics of the loop.

@@ -6,10 +6,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::common::{FieldError, duration, later};
+pub use cron_number::CronNumber;
 use cron_times::{CronTimes, zone_named};
 use ganglion_api::closed_loop::policy::Window;
 use ganglion_core::words::quoted;
 
+mod cron_number;
 mod cron_times;
 
 /// A parsed window.

@@ -1,4 +1,4 @@
-//! Cron triggers of a ScaledObject as entries of `schedule`.
+//! Cron triggers of a ScaledObject as entries of `schedule`, or as metrics of a formula.
 //!
 //! KEDA takes the largest number of all open triggers, and a schedule its first open entry, so the entries are sorted
 //! by their numbers.
@@ -29,6 +29,9 @@ const NAMED: [(&str, &str); 7] = [
     ("@midnight", "0 0 * * *"),
     ("@hourly", "0 * * * *"),
 ];
+
+/// Number of a cron trigger outside of its window.
+const OUTSIDE: i32 = 1;
 
 /// Fields of the metadata of a cron trigger.
 const FIELDS: [&str; 4] = ["timezone", "start", "end", "desiredReplicas"];
@@ -62,6 +65,26 @@ pub fn convert(
     let entries: Vec<Value> = entries.into_iter().map(|(_, entry)| entry).collect();
     draft.pace.insert("schedule".to_owned(), json!(entries));
     draft.differs([D::CronAtOnce, D::ClockChange]);
+}
+
+/// Adds a metric for a formula. Returns its name. `trigger`: field of the trigger in messages, its name and its
+/// metadata.
+pub fn operand(
+    draft: &mut LoopDraft,
+    (field, name, metadata): (&str, &str, &BTreeMap<String, String>),
+    now: Timestamp,
+) -> Option<String> {
+    match entry(draft, field, metadata, now) {
+        Ok((window, desired)) => {
+            let (value, otherwise) = (desired.to_string(), OUTSIDE.to_string());
+            let source = json!({"cron": {"during": [window], "value": value, "otherwise": otherwise}});
+            Some(draft.metric(name, source, None))
+        }
+        Err(problem) => {
+            draft.refuse(problem);
+            None
+        }
+    }
 }
 
 fn entry(

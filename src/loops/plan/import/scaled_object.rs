@@ -118,14 +118,12 @@ pub fn convert(input: ScaledObjectInput, options: &ImportOptions) -> Result<Impo
     let is_cron = |one: &&KedaTrigger| one.type_ == "cron";
     let crons: Vec<_> = spec.triggers.iter().enumerate().filter(|(_, one)| is_cron(one)).collect();
     let others = spec.triggers.len() - crons.len();
-    if !crons.is_empty() {
+    let is_scheduled = !crons.is_empty() && modifiers.is_none();
+    if is_scheduled {
         let crons: Vec<_> = crons.iter().map(|(at, one)| (format!("triggers[{at}]"), &one.metadata)).collect();
         cron::convert(&mut draft, &crons, (others == 0, max), now);
-        if modifiers.is_some() {
-            draft.refuse("a cron trigger takes part in scalingModifiers.formula: use a ScaledObject without it");
-        }
     }
-    if !crons.is_empty() && spec.triggers.iter().all(|one| one.is_resource() || is_cron(&one)) {
+    if is_scheduled && spec.triggers.iter().all(|one| one.is_resource() || is_cron(&one)) {
         schedule_only(&mut draft, &spec.scale_target_ref, others == 0);
     }
     let name = object.name_any();
@@ -137,8 +135,8 @@ pub fn convert(input: ScaledObjectInput, options: &ImportOptions) -> Result<Impo
         in_formula: modifiers.is_some(),
         names: BTreeMap::new(),
     };
-    for (index, trigger) in spec.triggers.iter().enumerate().filter(|(_, one)| !is_cron(one)) {
-        triggers::convert(&mut draft, &mut context, index, trigger);
+    for (index, trigger) in spec.triggers.iter().enumerate().filter(|(_, one)| !is_scheduled || !is_cron(one)) {
+        triggers::convert(&mut draft, &mut context, (index, trigger), now);
     }
     if let Some(modifiers) = &modifiers {
         let names = std::mem::take(&mut context.names);

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::cron;
 use super::difference::ImportDifference as D;
 use super::draft::{LoopDraft, TrackDraft};
 use super::fallback::Fallback;
@@ -77,6 +79,17 @@ pub struct TriggerContext<'a> {
     pub names: BTreeMap<String, String>,
 }
 
+impl TriggerContext<'_> {
+    /// Lets the formula name the metric of a trigger.
+    fn add_operand(&mut self, draft: &mut LoopDraft, field: &str, trigger: &KedaTrigger, metric: Option<String>) {
+        match (&trigger.name, metric) {
+            (Some(trigger), Some(metric)) => drop(self.names.insert(trigger.clone(), metric)),
+            (Some(_), None) => {}
+            (None, _) => draft.refuse(format!("{field} has no name, which scalingModifiers.formula needs")),
+        }
+    }
+}
+
 /// A metric of a trigger.
 struct TriggerMetric {
     source: Value,
@@ -84,8 +97,20 @@ struct TriggerMetric {
 }
 
 /// Adds the metric of a trigger, and its action.
-pub fn convert(draft: &mut LoopDraft, context: &mut TriggerContext, index: usize, trigger: &KedaTrigger) {
+pub fn convert(
+    draft: &mut LoopDraft,
+    context: &mut TriggerContext,
+    (index, trigger): (usize, &KedaTrigger),
+    now: Timestamp,
+) {
     let field = format!("triggers[{index}]");
+    if trigger.type_ == "cron" {
+        // Without a formula, cron triggers are a schedule.
+        let name = trigger.name.as_deref().unwrap_or_default();
+        let metric = cron::operand(draft, (&field, name, &trigger.metadata), now);
+        context.add_operand(draft, &field, trigger, metric);
+        return;
+    }
     if trigger.is_resource() {
         usage(draft, context, &field, trigger);
         return;
@@ -120,11 +145,7 @@ fn add(draft: &mut LoopDraft, context: &mut TriggerContext, field: &str, trigger
     let text = trigger.name.clone().unwrap_or_else(|| trigger.type_.clone());
     let name = draft.metric(&text, source, missing);
     if context.in_formula {
-        if let Some(trigger) = &trigger.name {
-            context.names.insert(trigger.clone(), name);
-        } else {
-            draft.refuse(format!("{field} has no name, which scalingModifiers.formula needs"));
-        }
+        context.add_operand(draft, field, trigger, Some(name));
         return;
     }
     hpa::of_number(draft, name, track);

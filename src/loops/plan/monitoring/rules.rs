@@ -13,6 +13,7 @@ use super::tracking::{PassMemory, TargetNews, TrackingRules};
 use super::value::{SourceResult, SourceValue};
 use super::window::WindowedMetric;
 use crate::common::{FieldError, duration, later};
+use crate::schedule::CronNumber;
 use ganglion_api::closed_loop::Trace;
 use ganglion_api::monitoring::{LastServed, MonitoringSpec, MonitoringStatus, Sample, Tag};
 use ganglion_core::quantity;
@@ -142,6 +143,9 @@ impl MonitoringRules {
             let default_age = SourceRule::of(&metric.source).default_age(interval);
             let levels = Levels::parse(metric, default_age)?;
             windows.extend(WindowedMetric::parse(metric, spec.target.as_ref(), levels.after)?);
+            if let Some(cron) = &metric.source.cron {
+                CronNumber::parse(&format!("metrics[{}].source.cron", metric.name), cron)?;
+            }
             metrics.push((metric.name.clone(), levels));
             if let Some(push) = &metric.source.push {
                 keys.push((metric.name.clone(), push.key.clone().unwrap_or_else(|| metric.name.clone())));

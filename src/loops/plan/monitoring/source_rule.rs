@@ -68,7 +68,7 @@ pub struct SourceRule {
 const PARTIAL_ANSWER: &str = "the server says that its answer is partial, or warns about it; HTTP 206";
 
 /// The rules, in the order of the fields of a source.
-pub const SOURCE_RULES: [SourceRule; 10] = [
+pub const SOURCE_RULES: [SourceRule; 11] = [
     SourceRule {
         name: "push",
         is_of: |source| source.push.is_some(),
@@ -140,6 +140,15 @@ pub const SOURCE_RULES: [SourceRule; 10] = [
         partial: "the adapter answers an empty list; other missing pods widen the range of the value",
         measured_at: MeasuredAt::Reported,
         own_pace: true,
+    },
+    SourceRule {
+        name: "cron",
+        is_of: |source| source.cron.is_some(),
+        is_polled: true,
+        reads_as_account: false,
+        partial: "never",
+        measured_at: MeasuredAt::Query,
+        own_pace: false,
     },
     SourceRule {
         name: "nodeConfig",

@@ -14,6 +14,7 @@
 //! [`SOURCE_RULES`]: ganglion_loops_plan::monitoring::source_rule::SOURCE_RULES
 
 mod adapter;
+mod cron;
 mod custom;
 mod external;
 mod http;
@@ -38,6 +39,7 @@ use ganglion_api::marks;
 use ganglion_core::names::DEFAULT_ACCOUNT;
 use ganglion_loops_plan::monitoring::source_rule::SourceRule;
 use ganglion_loops_plan::monitoring::{SourceResult, SourceValue};
+use ganglion_loops_plan::schedule::CronNumber;
 use ganglion_outbound::client::{OutboundClient, Unanswered};
 use ganglion_runtime::account::Account;
 use ganglion_runtime::context::Context;
@@ -76,6 +78,8 @@ struct SourceReader<'a> {
     loop_name: &'a str,
     /// Target of the loop.
     target: Option<&'a TargetRef>,
+    /// The source, if it is `cron`.
+    cron: Option<&'a CronNumber>,
     /// Whether the samples of the target's own pods are needed, since an action tracks the metric.
     needs_samples: bool,
     /// Timeout of a request to a server.
@@ -124,7 +128,8 @@ impl Sources {
         within: Duration,
     ) -> Result<SourceValue, Unanswered> {
         let needs_samples = request.tracking.tracks(metric);
-        let reader = SourceReader { needs_samples, ..self.reader(request, within) };
+        let cron = request.crons.get(metric);
+        let reader = SourceReader { cron, needs_samples, ..self.reader(request, within) };
         let result = tokio::time::timeout(within + SLACK, reader.read(source)).await;
         let result = result.unwrap_or_else(|_| Err(late("no answer", within)));
         let outcome = if result.is_ok() { "ok" } else { "unknown" };
@@ -142,7 +147,7 @@ impl Sources {
             manager: marks::MONITORING_STATUS_MANAGER,
         };
         let (loop_name, target) = (request.key.name.as_str(), request.target.as_ref());
-        SourceReader { sources: self, account, loop_name, target, needs_samples: false, within }
+        SourceReader { sources: self, account, loop_name, target, cron: None, needs_samples: false, within }
     }
 }
 
@@ -157,6 +162,7 @@ impl SourceReader<'_> {
             Source { resource: Some(source), .. } => source.read(self).await,
             Source { external: Some(source), .. } => source.read(self).await,
             Source { custom: Some(source), .. } => source.read(self).await,
+            Source { cron: Some(source), .. } => source.read(self).await,
             _ => Err("this version of the operator does not support this source".to_owned().into()),
         }
     }

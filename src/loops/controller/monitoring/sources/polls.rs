@@ -1,7 +1,7 @@
 //! Background tasks that query the sources of loops: one for each loop, once per interval, and in between when a scaler
 //! wakes a metric. The results are published as they come.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,6 +22,7 @@ use ganglion_core::facts::Key;
 use ganglion_core::world::Fact;
 use ganglion_loops_plan::monitoring::source_rule::SourceRule;
 use ganglion_loops_plan::monitoring::tracking::TargetReading;
+use ganglion_loops_plan::schedule::CronNumber;
 use ganglion_runtime::background::BackgroundWork;
 
 /// Time within which results are used together, so that the rank decides between their alarms, and not which server is
@@ -53,6 +54,8 @@ enum PollAnswer {
 pub struct PollRequest {
     pub(super) key: Key,
     pub(super) metrics: Vec<(String, Source)>,
+    /// Parsed sources `cron`, by metric: a search in the calendar is not repeated with each poll.
+    pub(super) crons: BTreeMap<String, CronNumber>,
     pub(super) account: Option<String>,
     pub(super) target: Option<TargetRef>,
     pub(super) tracking: TrackedParts,
@@ -122,9 +125,13 @@ fn polled_sources(spec: &MonitoringSpec) -> impl Iterator<Item = (&String, &Sour
 impl PollRequest {
     /// Query for this Monitoring.
     pub fn new(key: Key, spec: &MonitoringSpec, interval: SignedDuration) -> Self {
+        let cron = |(name, source): (&String, &Source)| {
+            Some((name.clone(), CronNumber::parse(name, source.cron.as_ref()?).ok()?))
+        };
         Self {
             key,
             metrics: polled_sources(spec).map(|(name, source)| (name.clone(), source.clone())).collect(),
+            crons: polled_sources(spec).filter_map(cron).collect(),
             account: spec.service_account_name.clone(),
             target: spec.target.clone(),
             tracking: TrackedParts::of(spec),

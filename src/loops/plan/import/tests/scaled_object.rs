@@ -139,6 +139,20 @@ fn a_schedule_alone_sets_the_number() {
     assert_eq!(super::scale(&daily, 0)["schedule"][0]["during"]["start"], "0 0 * * *");
 }
 
+/// A formula sees a cron trigger as its number, and 1 outside of its window.
+#[test]
+fn a_cron_trigger_of_a_formula_becomes_a_metric() {
+    let mut office = cron("0 8 * * MON-FRI", "0 18 * * MON-FRI", "5");
+    office["name"] = json!("office");
+    let import = import(&json!({"triggers": [prometheus("load"), office],
+        "advanced": {"scalingModifiers": {"formula": "max(load, office)", "target": "1"}}}));
+    let source = json!({"during": [{"start": "0 8 * * MON-FRI", "until": "0 18 * * MON-FRI", "timeZone": "Europe/Berlin"}],
+        "value": "5", "otherwise": "1"});
+    assert_eq!(json!(import.spec.metrics[1].source.cron), source);
+    assert_eq!(json!(import.spec.metrics[2].source.formula), json!({"expression": "max(load, office)"}));
+    assert_eq!(scale(&import, 0).get("schedule"), None);
+}
+
 /// C5: KEDA is open until Sunday 22:10, since the next end comes before the next start.
 #[test]
 fn windows_that_differ_are_listed() {
@@ -169,7 +183,8 @@ fn an_external_scaler_is_asked_for_its_target_each_time() {
         in_formula: false,
         names: Default::default(),
     };
-    convert(&mut draft, &mut context, 0, &serde_json::from_value(trigger).unwrap());
+    let trigger = serde_json::from_value(trigger).unwrap();
+    convert(&mut draft, &mut context, (0, &trigger), Timestamp::UNIX_EPOCH);
     let manifest = draft.manifest(&Default::default(), "15s", &ImportOptions::default());
     let metadata = json!({"queue": "a"});
     let value = json!({"scaler": {"address": "jobs:9090", "metadata": metadata, "stream": true}});
@@ -288,7 +303,7 @@ fn a_formula_without_end_is_refused() {
 #[case(json!({"triggers": [cron("8 o'clock", "0 9 * * *", "1")]}), "cron pattern")]
 #[case(json!({"triggers": [prometheus("a")], "paused": true}), "unknown field `paused`")]
 #[case(json!({"triggers": [prometheus("a"), cron("0 8 * * *", "0 9 * * *", "1")],
-    "advanced": {"scalingModifiers": {"formula": "a", "target": "1"}}}), "a cron trigger takes part")]
+    "advanced": {"scalingModifiers": {"formula": "a", "target": "1"}}}), "triggers[1] has no name, which")]
 #[case(json!({"triggers": [prometheus("a")], "advanced": {"scalingModifiers": {"formula": "a % 2", "target": "1"}}}), "`%`")]
 #[case(json!({"triggers": [prometheus("a")], "maxReplicaCount": 1_000_000}), "maxReplicaCount is 1000000")]
 fn what_cannot_be_expressed_is_named(#[case] fields: Value, #[case] words: &str) {

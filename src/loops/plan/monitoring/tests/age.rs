@@ -220,6 +220,7 @@ fn each_kind_of_source_has_its_rule() {
         "prometheus" => json!({"url": "http://a", "query": "a"}),
         "http" => json!({"url": "http://a", "path": "a"}),
         "scaler" => json!({"address": "a:1"}),
+        "cron" => json!({"during": [{"cron": "0 8 * * *", "duration": "1h"}], "value": "1"}),
         "object" => json!({"apiVersion": "v1", "kind": "Pod", "name": "a", "path": "a"}),
         "resource" => json!({"resource": "cpu"}),
         "external" => json!({"metric": "a"}),
