@@ -74,6 +74,11 @@ impl Cluster {
         run(command, input).await
     }
 
+    /// Kubeconfig of the administrator, with its certificates.
+    pub async fn administrator(&self) -> Result<String> {
+        self.kubectl(&["config", "view", "--raw", "--flatten"], None).await
+    }
+
     /// Runs a command of kubectl that opens an editor. `editor` is a shell command, which gets the path of the file.
     pub async fn kubectl_edit(&self, args: &[&str], editor: &str) -> Result<String> {
         let mut command = self.kubectl_command();

@@ -22,5 +22,5 @@ pub async fn start(testbed: &Testbed, prometheus: &str, rules: &str, apis: &[(&s
         format!("--prometheus-url={prometheus}"),
         format!("--config={}", root().join(rules).display()),
     ];
-    Aggregated::start(testbed, "prometheus-adapter", apis, &kubeconfig, &options).await
+    Aggregated::start(testbed.into(), "prometheus-adapter", apis, &kubeconfig, &options).await
 }

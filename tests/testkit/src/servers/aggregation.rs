@@ -6,9 +6,23 @@ use anyhow::Result;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::plane::cluster::Cluster;
 use crate::process::{LoggedProcess, attached, free_port};
 use crate::servers::prometheus::peer;
 use crate::testbed::Testbed;
+
+/// Cluster that serves the API, and namespace of the Service that stands for the server.
+#[derive(Clone, Copy)]
+pub struct Host<'a> {
+    pub cluster: &'a Cluster,
+    pub namespace: &'a str,
+}
+
+impl<'a> From<&'a Testbed> for Host<'a> {
+    fn from(testbed: &'a Testbed) -> Self {
+        Self { cluster: &testbed.plane.cluster, namespace: &testbed.ns }
+    }
+}
 
 /// Such a server. Dropping it stops the process.
 pub struct Aggregated {
@@ -17,10 +31,10 @@ pub struct Aggregated {
 }
 
 impl Aggregated {
-    /// Starts a program of `hack/peers` as an administrator of the testbed's plane, and registers its APIs, each a
-    /// group and a version, with the plane's API server. `kubeconfig` lists its options that take a kubeconfig.
+    /// Starts a program of `hack/peers` as an administrator of the cluster, and registers its APIs, each a group and a
+    /// version, with the cluster's API server. `kubeconfig` lists its options that take a kubeconfig.
     pub async fn start(
-        testbed: &Testbed,
+        host: Host<'_>,
         program: &str,
         apis: &[(&str, &str)],
         kubeconfig: &[&str],
@@ -28,10 +42,10 @@ impl Aggregated {
     ) -> Result<Self> {
         let home = TempDir::new()?;
         let file = home.path().join("kubeconfig");
-        fs::write(&file, testbed.administrator().await?)?;
+        fs::write(&file, host.cluster.administrator().await?)?;
         let port = free_port()?;
         for (group, version) in apis {
-            aggregate(testbed, group, version, port).await?;
+            aggregate(host, group, version, port).await?;
         }
         let mut command = attached(peer(program)?);
         command
@@ -48,10 +62,13 @@ impl Aggregated {
     }
 }
 
-/// Registers this API on this port with the API server of the testbed's plane.
-pub async fn aggregate(testbed: &Testbed, group: &str, version: &str, port: u16) -> Result<()> {
-    let apply =
-        async |object: Value| testbed.kubectl(&["apply", "--server-side", "-f", "-"], Some(&object.to_string())).await;
+/// Registers this API on this port with the cluster's API server.
+pub async fn aggregate(host: impl Into<Host<'_>>, group: &str, version: &str, port: u16) -> Result<()> {
+    let Host { cluster, namespace } = host.into();
+    let apply = async |object: Value| {
+        let arguments = ["-n", namespace, "apply", "--server-side", "-f", "-"];
+        cluster.kubectl(&arguments, Some(&object.to_string())).await
+    };
     let service = group.split('.').next().unwrap_or(group);
     apply(json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": service},
             "spec": {"type": "ExternalName", "externalName": "localhost"}}))
@@ -60,7 +77,7 @@ pub async fn aggregate(testbed: &Testbed, group: &str, version: &str, port: u16)
             "metadata": {"name": format!("{version}.{group}")},
             "spec": {"group": group, "version": version, "insecureSkipTLSVerify": true,
                 "groupPriorityMinimum": 100, "versionPriority": 100,
-                "service": {"name": service, "namespace": testbed.ns, "port": port}}}))
+                "service": {"name": service, "namespace": namespace, "port": port}}}))
     .await
     .map(drop)
 }

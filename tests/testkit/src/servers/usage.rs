@@ -5,22 +5,31 @@ use std::time::Duration;
 
 use anyhow::Result;
 use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
-use crate::servers::aggregation::Aggregated;
+use crate::servers::aggregation::{Aggregated, Host};
 use crate::testbed::Testbed;
+
+/// Annotation of a simulated pod: cpu usage of each of its containers.
+pub const CPU: &str = "kwok.x-k8s.io/usage-cpu";
 
 /// Sets the usage of each container of this pod, as quantities.
 pub async fn uses(testbed: &Testbed, pod: &str, cpu: &str, memory: &str) -> Result<()> {
-    let annotations = json!({"kwok.x-k8s.io/usage-cpu": cpu, "kwok.x-k8s.io/usage-memory": memory});
+    set(&testbed.api(), pod, cpu, memory).await
+}
+
+/// The same for one of these pods.
+pub async fn set(pods: &Api<Pod>, pod: &str, cpu: &str, memory: &str) -> Result<()> {
+    let annotations = json!({CPU: cpu, "kwok.x-k8s.io/usage-memory": memory});
     let patch = Patch::Merge(json!({"metadata": {"annotations": annotations}}));
-    testbed.api::<Pod>().patch(pod, &PatchParams::default(), &patch).await?;
+    pods.patch(pod, &PatchParams::default(), &patch).await?;
     Ok(())
 }
 
-/// Starts it with this time between measurements, and registers it with the API server of the testbed's plane.
-pub async fn start(testbed: &Testbed, resolution: Duration) -> Result<Aggregated> {
+/// Starts it with this time between measurements, and registers it with the API server of the cluster.
+pub async fn start(host: impl Into<Host<'_>>, resolution: Duration) -> Result<Aggregated> {
     let resolution = format!("--metric-resolution={}s", resolution.as_secs());
     let kubeconfig = ["kubeconfig", "authentication-kubeconfig", "authorization-kubeconfig"];
     let options = [
@@ -31,5 +40,5 @@ pub async fn start(testbed: &Testbed, resolution: Duration) -> Result<Aggregated
         "--kubelet-preferred-address-types=InternalDNS",
     ];
     let apis = [("metrics.k8s.io", "v1beta1")];
-    Aggregated::start(testbed, "metrics-server", &apis, &kubeconfig, &options.map(str::to_owned)).await
+    Aggregated::start(host.into(), "metrics-server", &apis, &kubeconfig, &options.map(str::to_owned)).await
 }
