@@ -13,10 +13,12 @@ use ganglion_api::receipt::WorkloadActionReceipt;
 use ganglion_api::swarm_pool::SwarmPool;
 use ganglion_api::workload_action::WorkloadAction;
 use ganglion_core::facts::NodeFact;
+use ganglion_loops_plan::import::{ImportOptions, convert_hpa};
 use ganglion_nodes_plan::template::{compile, render};
 use ganglion_placement_plan::policy::CompiledPolicy;
 use ganglion_pools_plan::jobs;
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
+use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::core::v1::{ConfigMap, Service, ServiceAccount};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
@@ -141,6 +143,25 @@ fn the_accounts_beside_the_loops_parse_whole_and_are_theirs() {
     for (file, one) in loops {
         assert_eq!(one.spec.service_account_name.as_deref(), Some("web-loop"), "{file}");
     }
+}
+
+#[test]
+fn the_workloads_beside_the_loops_parse_whole_and_are_their_targets() {
+    let (queue, shop) = (samples("closedloop/push/queue.yaml"), samples("closedloop/import/hpa.yaml"));
+    let ([(file, workers), (_, follower)], [(other, app), (_, scaler)]) = (queue.as_slice(), shop.as_slice()) else {
+        panic!("each has two documents")
+    };
+    let workers: Deployment = read(file, workers);
+    let follower: ClosedLoop = read(file, follower);
+    assert_eq!(workers.name_any(), follower.spec.target.name);
+    assert_eq!(workers.spec.unwrap_or_default().replicas, None, "the loop sets the number");
+    let app: Deployment = read(other, app);
+    assert_eq!(app.spec.clone().unwrap_or_default().replicas, None, "the autoscaler sets the number");
+    let whole: HorizontalPodAutoscaler = read(other, scaler);
+    assert_eq!(whole.spec.unwrap_or_default().scale_target_ref.name, app.name_any());
+    let import = convert_hpa(&serde_json::from_value(scaler.clone()).unwrap(), &ImportOptions::default()).unwrap();
+    assert_eq!(import.spec.target.name, app.name_any());
+    assert_eq!(import.warnings, Vec::<String>::new());
 }
 
 /// Edits a sample so that it breaks a rule, and checks that the rule rejects it.

@@ -53,7 +53,8 @@ pub struct Options {
 enum Play {
     /// Moves, swaps, creates and deletes exactly the requested replicas, and drains a node; no replica is lost.
     Moves,
-    /// A loop monitors, decides and scales, and a slower loop tunes it.
+    /// A loop monitors, decides and scales, and a slower loop tunes it; another one tracks a target, within other bounds
+    /// for a while; one takes over from a live HorizontalPodAutoscaler, and hands back.
     Loops,
     /// The operator polls machines and servers for node data; a machine stops answering and recovers.
     Nodes,
@@ -121,6 +122,7 @@ fn hints(play: Play) -> &'static [&'static str] {
             "kubectl -n NS get mon,dec,exe -w",
             "cargo run -- push web -n NS cpu=2 memory=40",
             "cargo run -- explain loop web -n NS",
+            "cargo run -- push queue -n NS jobs=120   # tracks a target: 12 workers",
             "kubectl -n NS events --for=deployment/web",
             "cargo run -- timeline loop web -n NS -w",
             "cargo run -- timeline loop web -n NS --svg web.svg   # open it in a browser",

@@ -45,6 +45,7 @@ fn every_sample_is_accepted() {
             "workloadaction",
             "workloadactionreceipt",
             "closedloop",
+            "closedloop/import",
             "closedloop/push",
             "closedloop/servers",
             "monitoring",
@@ -140,6 +141,7 @@ fn samples_of_loops_act() {
             "React to queue",
             "WorkloadAction workload-actions-1-",
         ),
+        ("queue", json!({"jobs": "85"}), "React to jobs", "9"),
         ("rush", json!({"orders": "120"}), "React to orders", "5"),
         ("weighted", json!({"latency": "0.9", "cost": "1"}), "React to latency", "request 150m"),
     ];

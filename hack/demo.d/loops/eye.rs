@@ -13,6 +13,8 @@ use ganglion_api::execution::{Execution, ExecutionState};
 use ganglion_api::monitoring::{Monitoring, Tag};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
+use k8s_openapi::jiff::Timestamp;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
@@ -49,10 +51,29 @@ impl Word {
 pub enum News {
     /// A hop of the named loop changed its status.
     Said(Hop, String, Word),
-    /// New `spec.replicas` of the Deployment.
-    Replicas(i32),
+    /// New `spec.replicas` of the named Deployment.
+    Replicas(String, i32),
     /// New order in which the named loop considers its metrics.
     Rank(String, Vec<String>),
+    /// The named HorizontalPodAutoscaler has measured something else, or wants another number.
+    Autoscaler(String, Measured),
+}
+
+impl News {
+    /// Name of the object; a loop, its children and what belongs to it may share it.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Said(_, name, _) | Self::Replicas(name, _) | Self::Rank(name, _) | Self::Autoscaler(name, _) => name,
+        }
+    }
+}
+
+/// State of a HorizontalPodAutoscaler.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Measured {
+    /// Usage in percent of the requests; None while it is unknown.
+    pub percent: Option<i32>,
+    pub desired: i32,
 }
 
 /// Current state, and all events so far.
@@ -60,7 +81,9 @@ pub enum News {
 pub struct Seen {
     pub words: BTreeMap<(String, Hop), Word>,
     pub ranks: BTreeMap<String, Vec<String>>,
-    pub replicas: Option<i32>,
+    /// Values of `spec.replicas` by Deployment, each with the time at which the watch saw it.
+    pub replicas: BTreeMap<String, Vec<(Timestamp, i32)>>,
+    pub autoscalers: BTreeMap<String, Measured>,
     pub history: Vec<News>,
 }
 
@@ -68,6 +91,18 @@ impl Seen {
     /// Current status of a hop of the named loop.
     pub fn word(&self, name: &str, hop: Hop) -> Word {
         self.words.get(&(name.to_owned(), hop)).cloned().unwrap_or_default()
+    }
+
+    /// Current `spec.replicas` of a Deployment.
+    pub fn replicas(&self, name: &str) -> Option<i32> {
+        self.replicas.get(name)?.last().map(|(_, replicas)| *replicas)
+    }
+
+    /// Values of `spec.replicas` from an earlier state on, which comes first.
+    pub fn path(&self, name: &str, since: &Seen) -> Vec<i32> {
+        let earlier = since.replicas.get(name).map_or(0, Vec::len);
+        let all = self.replicas.get(name).into_iter().flatten();
+        all.skip(earlier.saturating_sub(1)).map(|(_, replicas)| *replicas).collect()
     }
 
     fn said(&mut self, hop: Hop, name: String, word: Word) {
@@ -103,6 +138,7 @@ impl Eye {
             watch(client, namespace, &state, execution),
             watch(client, namespace, &state, parent),
             watch(client, namespace, &state, deployment),
+            watch(client, namespace, &state, autoscaler),
         ];
         Self { state, tasks }
     }
@@ -183,9 +219,21 @@ fn parent(seen: &mut Seen, object: ClosedLoop) {
 }
 
 fn deployment(seen: &mut Seen, object: Deployment) {
-    let replicas = object.spec.and_then(|spec| spec.replicas);
-    if seen.replicas != replicas {
-        seen.history.extend(replicas.map(News::Replicas));
-        seen.replicas = replicas;
+    let name = object.name_any();
+    let Some(replicas) = object.spec.and_then(|spec| spec.replicas) else { return };
+    if seen.replicas(&name) != Some(replicas) {
+        seen.replicas.entry(name.clone()).or_default().push((Timestamp::now(), replicas));
+        seen.history.push(News::Replicas(name, replicas));
+    }
+}
+
+fn autoscaler(seen: &mut Seen, object: HorizontalPodAutoscaler) {
+    let name = object.name_any();
+    let status = object.status.unwrap_or_default();
+    let metric = status.current_metrics.into_iter().flatten().next();
+    let percent = metric.and_then(|metric| metric.resource?.current.average_utilization);
+    let measured = Measured { percent, desired: status.desired_replicas };
+    if seen.autoscalers.insert(name.clone(), measured.clone()).as_ref() != Some(&measured) {
+        seen.history.push(News::Autoscaler(name, measured));
     }
 }
