@@ -53,8 +53,8 @@ pub struct Options {
 enum Play {
     /// Moves, swaps, creates and deletes exactly the requested replicas, and drains a node; no replica is lost.
     Moves,
-    /// A loop monitors, decides and scales, and a slower loop tunes it; another one tracks a target, within other bounds
-    /// for a while; one takes over from a live HorizontalPodAutoscaler, and hands back.
+    /// A loop monitors, decides and scales, and a slower loop tunes it; another one tracks a target, with a higher
+    /// minimum for a while; one takes over from a live HorizontalPodAutoscaler, and hands back.
     Loops,
     /// The operator polls machines and servers for node data; a machine stops answering and recovers.
     Nodes,

@@ -9,7 +9,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use kube::Api;
 use serde_json::{Value, json};
-use testkit::servers::aggregation::{Aggregated, Host};
+use testkit::servers::aggregation::{Aggregated, AggregationHost};
 use testkit::servers::usage;
 
 use super::act::{Checks, Place, arrows};
@@ -41,7 +41,7 @@ pub struct Live {
 /// Starts metrics-server, so that it has measurements when the act begins.
 pub async fn prepare(place: &Place<'_>) -> Result<Live> {
     place.screen.doing("starting metrics-server, and an application with an autoscaler");
-    let host = Host { cluster: place.stage.cluster()?, namespace: &place.namespace };
+    let host = AggregationHost { cluster: place.stage.cluster()?, namespace: &place.namespace };
     let server = usage::start(host, RESOLUTION).await?;
     // Created and not applied: who applies a manifest would switch the autoscaler on again with the next apply.
     scene::kubectl(place, "create", SAMPLE).await?;

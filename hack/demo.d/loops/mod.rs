@@ -1,5 +1,5 @@
-//! The demo of closed loops. Its first acts follow the script of the demo that inspired it, but scale a real Deployment;
-//! the others show what users of autoscalers look for: a target, a window of time, and an import.
+//! The demo of closed loops. Its first acts follow the script of the demo that inspired it, but scale a real
+//! Deployment. The others show what users of autoscalers look for: a target, a window of time, and an import.
 
 mod act;
 mod eye;

@@ -13,12 +13,12 @@ use crate::testbed::Testbed;
 
 /// Cluster that serves the API, and namespace of the Service that stands for the server.
 #[derive(Clone, Copy)]
-pub struct Host<'a> {
+pub struct AggregationHost<'a> {
     pub cluster: &'a Cluster,
     pub namespace: &'a str,
 }
 
-impl<'a> From<&'a Testbed> for Host<'a> {
+impl<'a> From<&'a Testbed> for AggregationHost<'a> {
     fn from(testbed: &'a Testbed) -> Self {
         Self { cluster: &testbed.plane.cluster, namespace: &testbed.ns }
     }
@@ -34,7 +34,7 @@ impl Aggregated {
     /// Starts a program of `hack/peers` as an administrator of the cluster, and registers its APIs, each a group and a
     /// version, with the cluster's API server. `kubeconfig` lists its options that take a kubeconfig.
     pub async fn start(
-        host: Host<'_>,
+        host: AggregationHost<'_>,
         program: &str,
         apis: &[(&str, &str)],
         kubeconfig: &[&str],
@@ -63,8 +63,8 @@ impl Aggregated {
 }
 
 /// Registers this API on this port with the cluster's API server.
-pub async fn aggregate(host: impl Into<Host<'_>>, group: &str, version: &str, port: u16) -> Result<()> {
-    let Host { cluster, namespace } = host.into();
+pub async fn aggregate(host: impl Into<AggregationHost<'_>>, group: &str, version: &str, port: u16) -> Result<()> {
+    let AggregationHost { cluster, namespace } = host.into();
     let apply = async |object: Value| {
         let arguments = ["-n", namespace, "apply", "--server-side", "-f", "-"];
         cluster.kubectl(&arguments, Some(&object.to_string())).await

@@ -9,7 +9,7 @@ use kube::Api;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
-use crate::servers::aggregation::{Aggregated, Host};
+use crate::servers::aggregation::{Aggregated, AggregationHost};
 use crate::testbed::Testbed;
 
 /// Annotation of a simulated pod: cpu usage of each of its containers.
@@ -29,7 +29,7 @@ pub async fn set(pods: &Api<Pod>, pod: &str, cpu: &str, memory: &str) -> Result<
 }
 
 /// Starts it with this time between measurements, and registers it with the API server of the cluster.
-pub async fn start(host: impl Into<Host<'_>>, resolution: Duration) -> Result<Aggregated> {
+pub async fn start(host: impl Into<AggregationHost<'_>>, resolution: Duration) -> Result<Aggregated> {
     let resolution = format!("--metric-resolution={}s", resolution.as_secs());
     let kubeconfig = ["kubeconfig", "authentication-kubeconfig", "authorization-kubeconfig"];
     let options = [
