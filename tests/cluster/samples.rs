@@ -6,6 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, ensure};
 use ganglion_api::execution::{Execution, ExecutionState};
 use ganglion_api::workload_action::WorkloadAction;
+use k8s_openapi::api::apps::v1::Deployment;
 use kube::ResourceExt;
 use serde_json::json;
 use testkit::kstatus::{message, ready};
@@ -141,7 +142,6 @@ fn samples_of_loops_act() {
             "React to queue",
             "WorkloadAction workload-actions-1-",
         ),
-        ("queue", json!({"jobs": "85"}), "React to jobs", "9"),
         ("rush", json!({"orders": "120"}), "React to orders", "5"),
         ("weighted", json!({"latency": "0.9", "cost": "1"}), "React to latency", "request 150m"),
     ];
@@ -159,5 +159,21 @@ fn samples_of_loops_act() {
         let what = status.after.clone().unwrap_or_default();
         ensure!(done && message == *said && what.starts_with(after), "{message}: {status:?}");
         Ok(())
+    });
+}
+
+/// The sample has its own workload, and tracks a target: its decision is about the replicas that it has read as well.
+#[test]
+fn the_sample_of_a_queue_sets_the_number_of_workers() {
+    story("sample-queue", async |testbed| {
+        for name in ["accounts.yaml", "push/queue.yaml"] {
+            apply(testbed, &root().join("closedloop").join(name), &[]).await?;
+        }
+        until::<Execution, _>(testbed, "queue", "the Execution to be there", |execution| execution.status?.seq).await?;
+        push(testbed, "queue", json!({"jobs": "85"})).await?;
+        until::<Deployment, _>(testbed, "workers", "nine workers", |workers| {
+            (workers.spec?.replicas? == 9).then_some(())
+        })
+        .await
     });
 }
