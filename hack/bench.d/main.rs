@@ -76,7 +76,7 @@ enum Name {
     /// Forecasts: capacity that is missing and not needed, compared with the rule of a HorizontalPodAutoscaler.
     Forecast,
     /// Closed loops: samples back to back, and many loops with one per second, compared with a bare program; loops that
-    /// act; calm loops.
+    /// act; calm loops; loops that track a target, compared with HorizontalPodAutoscalers.
     Loops,
     /// Memory of an object of each kind at its largest, compared with the estimate that limits namespaces.
     Memory,

@@ -135,9 +135,17 @@ pub struct Audit {
 impl Audit {
     /// Prepares the audit log of a plane before it is started.
     pub fn prepare(home: &Path, others: bool) -> Result<Self> {
+        Self::with_rules(home, if others { OTHERS } else { ACTIONS })
+    }
+
+    /// The same, with the requests of this user beside those of the operator.
+    pub fn beside(home: &Path, user: &str) -> Result<Self> {
+        Self::with_rules(home, &format!("\n- level: Metadata\n  users: [\"{user}\"]\n"))
+    }
+
+    fn with_rules(home: &Path, others: &str) -> Result<Self> {
         let (policy, log) = (home.join("audit-policy.yaml"), home.join(LOG));
         let operator = format!("- level: Metadata\n  users: [\"system:serviceaccount:{NAMESPACE}:{ACCOUNT}\"]\n");
-        let others = if others { OTHERS } else { ACTIONS };
         let head =
             "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived, ResponseStarted, Panic]\nrules:";
         fs::write(&policy, format!("{head}\n{operator}{others}- level: None\n"))?;
