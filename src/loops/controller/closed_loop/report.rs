@@ -23,8 +23,14 @@ use ganglion_runtime::events::{ConditionChange, ConditionEvent, condition_events
 const SUMMARY: SignedDuration = SignedDuration::from_secs(15);
 
 /// Minimum time between a decision and the write of its summary. The outcome usually follows within that time, so that
-/// one write covers both. A random time of up to three times this length is added.
+/// one write covers both. A random time is added.
 const OUTCOME: SignedDuration = SignedDuration::from_secs(1);
+
+/// The same for a loop that tracks: its alarm ends one interval after the change, and one write covers that, too.
+const TRACKED: SignedDuration = SignedDuration::from_secs(16);
+
+/// Maximum of the random time.
+const SPREAD: SignedDuration = SignedDuration::from_secs(3);
 
 /// Conditions that say why a loop does not act, which have events.
 const EVENTS: [ConditionEvent; 3] = [
@@ -67,7 +73,8 @@ pub async fn write(
         }
         StatusChange::Details => {
             let last = memory.reported_at;
-            let due = *memory.summary_due.get_or_insert_with(|| summary_due(last, now));
+            let settles = if assessment::tracks(&parent.spec) { TRACKED } else { OUTCOME };
+            let due = *memory.summary_due.get_or_insert_with(|| summary_due(last, now, settles));
             if due > now {
                 return Ok(undone_until.map_or(Some(due), |until| Some(until.min(due))));
             }
@@ -116,12 +123,13 @@ fn tunings(parent: Option<&Arc<ClosedLoop>>) -> &[Tuning] {
     parent.and_then(|parent| parent.status.as_ref()).map(|status| status.tuning.as_slice()).unwrap_or_default()
 }
 
-/// Returns when to write a summary that has changed now. `last` is the time of the last status write.
-fn summary_due(last: Option<Timestamp>, now: Timestamp) -> Timestamp {
-    let after = |time: Timestamp, least: SignedDuration, more: f64| {
-        let wait = least.saturating_add(SignedDuration::from_secs_f64(least.as_secs_f64() * more * fastrand::f64()));
+/// Returns when to write a summary that has changed now. `last` is the time of the last status write, and `settles` the
+/// time after which the change is complete.
+fn summary_due(last: Option<Timestamp>, now: Timestamp, settles: SignedDuration) -> Timestamp {
+    let after = |time: Timestamp, least: SignedDuration, most: SignedDuration| {
+        let wait = least.saturating_add(SignedDuration::from_secs_f64(most.as_secs_f64() * fastrand::f64()));
         time.checked_add(wait).unwrap_or(time)
     };
-    let settled = after(now, OUTCOME, 3.0);
-    last.map_or(settled, |last| settled.max(after(last, SUMMARY, 1.0)))
+    let settled = after(now, settles, SPREAD);
+    last.map_or(settled, |last| settled.max(after(last, SUMMARY, SUMMARY)))
 }

@@ -360,7 +360,9 @@ fn edges(status: &DecisionStatus) -> impl PartialEq + '_ {
     let rejected: Vec<(&str, Side, LoopReason)> =
         status.rejected.iter().map(|one| (one.metric.as_str(), one.side, one.reason)).collect();
     let withdrawn = status.chosen.as_ref().is_some_and(|chosen| chosen.outcome == Some(Outcome::Withdrawn));
-    let idle = status.message.as_deref().is_none_or(|message| message == "No Event");
+    // An alarm on side Target ends one interval after each change, so its end is no news.
+    let is_tracking = status.chosen.as_ref().is_some_and(|chosen| chosen.side == Side::Target);
+    let idle = is_tracking || status.message.as_deref().is_none_or(|message| message == "No Event");
     let bounds = status.chosen.as_ref().map(|chosen| (chosen.unknown, chosen.no_lowering.is_some()));
     (status.seq, withdrawn, bounds, rejected, idle, status.observed_generation)
 }

@@ -252,6 +252,15 @@ fn range(number: FormulaNumber) -> Result<Option<ValueRange>, &'static str> {
     Ok(Some(ValueRange { least: text(number.least), most, missing_request: None }))
 }
 
+/// Why the number of replicas is not known while the loop itself changes it.
+const CHANGING: &str = "the loop is changing the number of replicas";
+const CHANGED: &str = "the loop has changed the number of replicas, and the operator has not seen the new one yet";
+
+/// Whether the number of replicas is not known for a moment only, because the loop itself changes it.
+pub fn is_own_change(why: &str) -> bool {
+    why == CHANGING || why == CHANGED
+}
+
 /// Returns the target's number of replicas. `cached`: the number in the operator's caches, if the target is there.
 /// While the loop itself changes the number, and until the caches show its last change, the number is not known: it
 /// does not belong to the values that are measured meanwhile.
@@ -264,12 +273,12 @@ pub fn current_replicas(
     let Some(execution) = execution else { return Ok(cached) };
     let is_goal = |text: &Option<String>| text.as_deref() == Some(cached.to_string().as_str());
     if execution.claim.as_ref().is_some_and(|claim| claim.goal.replicas.is_some_and(|goal| goal != cached)) {
-        return Err("the loop is changing the number of replicas");
+        return Err(CHANGING);
     }
     let is_recent = execution.since.as_ref().is_some_and(|since| now.duration_since(since.0) < CACHE_DELAY);
     let is_before = is_goal(&execution.before) && !is_goal(&execution.after);
     if execution.state == Some(ExecutionState::Done) && is_recent && is_before {
-        return Err("the loop has changed the number of replicas, and the operator has not seen the new one yet");
+        return Err(CHANGED);
     }
     Ok(cached)
 }

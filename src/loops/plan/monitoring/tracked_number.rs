@@ -3,6 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
+use super::formula::is_own_change;
 use super::level::{Levels, MetricState, RangedValue};
 use super::rules::{MonitoringRules, ObserveContext};
 use super::stored_values::metric_state;
@@ -39,8 +40,13 @@ impl MonitoringRules {
             (Ok(TargetReading { replicas: Some(replicas), .. }), _) => Ok(*replicas),
             (Ok(TargetReading { replicas: None, .. }), cached) => cached,
         };
+        let is_recent = |state: &TrackingState| !self.is_outdated(state, context.now);
         let replicas = match replicas {
             Ok(replicas) => replicas,
+            // The next pass has the new number. Until then, the last one stands.
+            Err(why) if is_own_change(why) && status.tracking.as_ref().is_some_and(is_recent) => {
+                return None;
+            }
             Err(why) => {
                 let problem: String = why.chars().take(MAX_LINE).collect();
                 let state = status.tracking.get_or_insert_with(|| unknown_state(context.now));
@@ -102,7 +108,7 @@ impl MonitoringRules {
     ) -> Option<AlarmState> {
         let (_, state) = self.tracking.as_ref().zip(status.tracking.as_ref())?;
         let alarm = raised.iter().find(|alarm| alarm.side == Side::Target)?;
-        let is_outdated = elapsed(&state.at, context.now) > self.interval.saturating_mul(3);
+        let is_outdated = self.is_outdated(state, context.now);
         let is_of_before = state.at < micro_time(context.watched_since);
         let excess = f64::from(state.wants.abs_diff(state.replicas)) / f64::from(state.replicas.max(1));
         Some(AlarmState {
@@ -111,6 +117,11 @@ impl MonitoringRules {
             held: is_outdated || is_of_before || state.problem.is_some(),
             ..alarm.clone()
         })
+    }
+
+    /// Whether the last pass is too old to act on.
+    fn is_outdated(&self, state: &TrackingState, now: Timestamp) -> bool {
+        elapsed(&state.at, now) > self.interval.saturating_mul(3)
     }
 
     fn tracked(

@@ -74,6 +74,36 @@ fn ten_times_the_load_is_one_decision_for_each_step_of_the_autoscaler() {
     assert_eq!((web.effects.len(), web.decision.seq), (1, 1));
 }
 
+/// Twice the status of Monitoring and of Execution, and once that of Decision: it shows the end of the alarm later.
+#[test]
+fn a_change_costs_five_status_writes() {
+    let mut web = queue("10", &json!({}));
+    web.passes([0, 15, 30], &value("60"));
+    let (effects, writes) = (web.effects.len(), web.writes);
+    web.passes([45, 60, 75, 90], &value("120"));
+    assert_eq!((web.effects.len() - effects, web.replicas), (1, 12));
+    assert_eq!(web.writes - writes, 5, "{:?}", web.messages());
+}
+
+#[test]
+fn a_pass_during_an_own_change_is_left_out() {
+    let mut web = queue("10", &json!({}));
+    web.passes([0, 15], &value("60"));
+    let pass = |web: &mut Loop, second| {
+        web.reading = Some(Err("the loop is changing the number of replicas".to_owned()));
+        web.wait(at(second));
+        web.tracking().problem.clone()
+    };
+    let before = web.monitoring.clone();
+    assert_eq!(pass(&mut web, 30), None);
+    assert_eq!((&web.monitoring.conditions, &web.monitoring.alarms), (&before.conditions, &before.alarms));
+    assert_eq!(pass(&mut web, 60), None);
+    assert!(
+        pass(&mut web, 75).is_some_and(|why| why.contains("is changing")),
+        "a change that does not end is a problem"
+    );
+}
+
 #[test]
 fn b1_a_window_holds_and_never_raises() {
     let mut web = queue("1", &json!({}));
