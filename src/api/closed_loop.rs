@@ -10,6 +10,7 @@ mod rules;
 pub mod scaler;
 pub mod status;
 pub mod track;
+pub mod when;
 
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
@@ -62,6 +63,12 @@ pub use status::ClosedLoopStatus;
     validation = rules::action_metrics(),
     validation = rules::action_sides(),
     validation = rules::one_action_an_alarm(),
+    validation = rules::combined_metrics("all"),
+    validation = rules::combined_metrics("any"),
+    validation = rules::combined_levels("all"),
+    validation = rules::combined_levels("any"),
+    validation = rules::one_action_a_combination("all"),
+    validation = rules::one_action_a_combination("any"),
     validation = rules::one_pace(),
     validation = rules::tuned_target(),
     validation = rules::named_source(),
@@ -95,7 +102,7 @@ pub struct ClosedLoopSpec {
     /// How the loop decides. Default: alarms rank in the order of the metrics, and nothing limits actions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<Policy>,
-    /// The actions, one for each alarm. At most 32. Default: none; the loop only watches.
+    /// The actions, one for each alarm or combination of alarms. At most 32. Default: none; the loop only watches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32))]
     pub actions: Option<Vec<LoopAction>>,

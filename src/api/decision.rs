@@ -9,6 +9,7 @@ use super::closed_loop::action::{LoopAction, Rung};
 use super::closed_loop::metric::Side;
 use super::closed_loop::policy::Policy;
 use super::closed_loop::reasons::LoopReason;
+use super::closed_loop::when::{Alarm, When};
 use super::closed_loop::{LoopMode, Trace};
 use super::monitoring::Tag;
 use crate::identity::Uid;
@@ -109,7 +110,7 @@ pub struct DecisionStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<LoopReason>,
     /// Alarms of the last sample that were not served, and why. Each entry is one line: side, metric, reason, and
-    /// message.
+    /// message. A combination of alarms is listed as `High queue and Low errors`.
     #[serde(default, deserialize_with = "line::readable", skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
@@ -159,10 +160,13 @@ pub struct DecisionStatus {
 pub struct Chosen {
     /// Number of the decision. Each decision has at most one effect.
     pub seq: i64,
-    /// Name of the metric that is served.
+    /// Name of the metric that is served; for a combination of alarms, that of the alarm by which it ranked.
     pub metric: String,
     /// The side of the metric's alarm.
     pub side: Side,
+    /// The combination of alarms that is served; unset if it is one alarm.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub when: Option<When>,
     /// Index of the rung in the ladder, from 0.
     pub rung: i32,
     /// The action.
@@ -203,6 +207,14 @@ pub struct Chosen {
     pub outcome: Option<Outcome>,
 }
 
+impl Chosen {
+    /// The alarm or the combination of alarms that is served.
+    pub fn served(&self) -> When {
+        let one = || When::One(Alarm { metric: self.metric.clone(), side: self.side });
+        self.when.clone().unwrap_or_else(one)
+    }
+}
+
 /// A change of the number of replicas.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
@@ -237,7 +249,8 @@ pub struct LimitState {
 pub struct Counter {
     /// Name of the metric.
     pub metric: String,
-    /// Number of iterations in which the metric's alarm was active and had an action.
+    /// Number of iterations in which the metric's alarm was active and had an action. A combination of alarms counts
+    /// for the metric by which it ranked.
     pub wanted: i64,
     /// Number of times that the alarm was served: its action was carried out. A dry run serves nothing.
     pub served: i64,

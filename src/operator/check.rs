@@ -284,12 +284,12 @@ fn proposal(found: Forecast, changes: &BTreeMap<String, String>) -> String {
         Forecast::Act(ProposedRung { cause, replicas: Some(ReplicaChange { from, to }), .. }) => {
             format!("{cause}: replicas {from} → {to}")
         }
-        Forecast::Act(ProposedRung { metric, side, rung, cause, pending, replicas: None }) => {
-            let place = format!("rung {} on {side} {metric}", rung + 1);
+        Forecast::Act(ProposedRung { when, rung, cause, pending, replicas: None }) => {
+            let place = format!("rung {} on {when}", rung + 1);
             let found = changes.iter().find(|(known, _)| known.starts_with(&format!("{place} (")));
             let change = found.map_or(place, |(_, change)| change.clone());
-            let when = if pending { ", once that has lasted" } else { "" };
-            format!("{cause}{when}: {change}")
+            let wait = if pending { ", once that has lasted" } else { "" };
+            format!("{cause}{wait}: {change}")
         }
     }
 }

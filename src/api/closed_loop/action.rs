@@ -4,10 +4,11 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::metric::{ResourceName, Side};
+use super::metric::ResourceName;
 use super::policy::Window;
 use super::rules;
 use super::track::{DirectionPace, ScheduledBounds, Track, TrackForecast};
+use super::when::When;
 use crate::refs::{Auth, CaRef, NodeSource, RequestHeader, Target};
 use crate::scalars::{DurationText, Number};
 use crate::workload_action::{Disruption, OnReplicaOwner};
@@ -15,7 +16,7 @@ use crate::workload_action::{Disruption, OnReplicaOwner};
 /// Stands for the resources at pod level where others name a container.
 pub const POD_LEVEL: &str = "Pod";
 
-/// The action for one alarm.
+/// The action for one alarm, or for a combination of alarms.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -24,8 +25,8 @@ pub const POD_LEVEL: &str = "Pod";
 )]
 pub struct LoopAction {
     // Not `on`, which is `true` in YAML 1.1, and so for kubectl.
-    /// The alarm that the action is for.
-    pub when: Alarm,
+    /// The alarm that the action is for, or a combination of alarms.
+    pub when: When,
     /// Time until the effect of an action can be judged, such as `2m`. Until then, this alarm triggers no other action.
     /// If the value has not improved by then, the next rung is tried. Default: 0s; effects are not judged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -38,17 +39,6 @@ pub struct LoopAction {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 4))]
     pub during: Option<Vec<Window>>,
-}
-
-/// An alarm of a metric.
-#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[serde(rename_all = "camelCase")]
-pub struct Alarm {
-    /// Name of the metric.
-    #[schemars(length(min = 1, max = 40))]
-    pub metric: String,
-    /// Low, High, Equal, Missing, or Target.
-    pub side: Side,
 }
 
 /// One possible action. Exactly one member is set.

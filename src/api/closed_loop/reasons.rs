@@ -57,6 +57,8 @@ reasons! {
     Outranked,
     /// No action is declared for the alarm.
     NoAction,
+    /// The action is for several alarms together, and not all of them are active; the message says which are not.
+    NotAllActive,
     /// All rungs of the ladder have been tried.
     Exhausted,
     /// The minimum time between two actions has not passed.

@@ -36,7 +36,7 @@ pub fn thresholds() -> Rule {
 pub fn needed_metrics() -> Rule {
     let alarm = "has(m.low) || has(m.high) || has(m.equal) || has(m.missing) && has(m.missing.then) && m.missing.then == 'Alarm'";
     let operand = "self.metrics.exists(f, has(f.source.formula) && f.source.formula.expression.contains(m.name))";
-    let tracked = "has(self.actions) && self.actions.exists(a, a.when.side == 'Target' && a.when.metric == m.name)";
+    let tracked = "has(self.actions) && self.actions.exists(a, has(a.when.side) && a.when.side == 'Target' && a.when.metric == m.name)";
     let message = "'metrics[%s]: metric \"%s\" raises no alarm, and no formula or action on side Target uses it: set at least one of \
                    low, high, equal, or missing with then: Alarm'.format([string(self.metrics.indexOf(m)), m.name])";
     each("metrics", "m", &format!("{alarm} || {operand} || {tracked}"), message)
@@ -45,30 +45,66 @@ pub fn needed_metrics() -> Rule {
 /// The metric of each action exists.
 pub fn action_metrics() -> Rule {
     let message = unknown("actions[%s]", "string(self.actions.indexOf(a))", "a.when.metric");
-    each("actions", "a", &exists("a.when.metric"), &message)
+    each("actions", "a", &format!("!has(a.when.metric) || {}", exists("a.when.metric")), &message)
 }
 
 /// The metric of each action, if it exists, can raise the alarm.
 pub fn action_sides() -> Rule {
-    let level = "a.when.side == 'Low' ? has(m.low) : a.when.side == 'High' ? has(m.high) : a.when.side == 'Equal' ? has(m.equal) \
-                 : a.when.side == 'Target' || has(m.missing) && has(m.missing.then) && m.missing.then == 'Alarm'";
-    let needs = "a.when.side == 'Missing' ? 'missing with then: Alarm' : a.when.side.lowerAscii()";
-    let message = format!(
-        "'actions[%s]: metric \"%s\" has no alarm on side %s: it needs %s'\
-         .format([string(self.actions.indexOf(a)), a.when.metric, a.when.side, {needs}])"
-    );
-    each("actions", "a", &format!("self.metrics.all(m, m.name != a.when.metric || ({level}))"), &message)
+    let good = format!("!has(a.when.metric) || self.metrics.all(m, {})", has_level("a.when"));
+    each("actions", "a", &good, &no_level("a.when"))
 }
 
 /// No two actions are on the same alarm.
 pub fn one_action_an_alarm() -> Rule {
-    let good = "self.actions.exists_one(b, b.when.metric == a.when.metric && b.when.side == a.when.side)";
+    let good = "!has(a.when.metric) || self.actions.exists_one(b, has(b.when.metric) && b.when.metric == a.when.metric \
+                && b.when.side == a.when.side)";
     let alarms = "self.actions.map(b, b.when)";
     let message = format!(
         "'actions[%s] and actions[%s] are both on side %s of metric \"%s\"; give one of them a longer ladder instead'\
          .format([string({alarms}.indexOf(a.when)), string({alarms}.lastIndexOf(a.when)), a.when.side, a.when.metric])"
     );
     each("actions", "a", good, &message)
+}
+
+/// The metric of each combined alarm exists.
+pub fn combined_metrics(list: &str) -> Rule {
+    each_combined(list, &exists("x.metric"), &unknown("actions[%s]", "string(self.actions.indexOf(a))", "x.metric"))
+}
+
+/// The metric of each combined alarm, if it exists, can raise it.
+pub fn combined_levels(list: &str) -> Rule {
+    each_combined(list, &format!("self.metrics.all(m, {})", has_level("x")), &no_level("x"))
+}
+
+/// No two actions are on the same combination, in whatever order it lists its alarms.
+pub fn one_action_a_combination(list: &str) -> Rule {
+    let good = format!(
+        "!has(a.when.{list}) || self.actions.exists_one(b, has(b.when.{list}) && b.when.{list}.size() == a.when.{list}.size() \
+         && b.when.{list}.all(y, a.when.{list}.exists(x, x.metric == y.metric && x.side == y.side)))"
+    );
+    let message = format!(
+        "'actions[%s]: another action has the same alarms in when.{list}; give one of them a longer ladder instead'\
+         .format([string(self.actions.indexOf(a))])"
+    );
+    each("actions", "a", &good, &message)
+}
+
+/// No combined alarm is on side Target: an action that tracks is for one metric.
+pub fn combined_sides(list: &str) -> Rule {
+    let message = format!(
+        "'{list}[%s]: side Target cannot be combined with other alarms'.format([string(self.{list}.indexOf(x))])"
+    );
+    each(list, "x", "x.side != 'Target'", &message)
+}
+
+/// No alarm is in a combination twice.
+pub fn combined_once(list: &str) -> Rule {
+    let good = format!("self.{list}.exists_one(y, y.metric == x.metric && y.side == x.side)");
+    let message = format!(
+        "'{list}[%s] and {list}[%s] are the same alarm'\
+         .format([string(self.{list}.indexOf(x)), string(self.{list}.lastIndexOf(x))])"
+    );
+    each(list, "x", &good, &message)
 }
 
 /// An action on a ClosedLoop must be tune (or webhook), and tune requires a ClosedLoop as target.
@@ -97,14 +133,18 @@ pub fn missing_lowers_nothing() -> Rule {
         "has(r.scale) && has(r.scale.by) && r.scale.by < 0 || has(r.workloadAction) && has(r.workloadAction.delete)";
     let message =
         "'ladder[%s]: an action on side Missing must not lower capacity'.format([string(self.ladder.indexOf(r))])";
-    each("ladder", "r", &format!("self.when.side != 'Missing' || !({lowers})"), message)
+    let parts =
+        ["all", "any"].map(|list| format!("has(self.when.{list}) && self.when.{list}.exists(x, x.side == 'Missing')"));
+    let is_missing = format!("has(self.when.side) && self.when.side == 'Missing' || {}", parts.join(" || "));
+    each("ladder", "r", &format!("!({is_missing}) || !({lowers})"), message)
 }
 
 /// An action on side Target has one rung, which tracks, and no other action tracks.
 pub fn tracking_has_one_rung() -> Rule {
     let tracks = "has(r.scale) && (has(r.scale.track) || has(r.scale.schedule))";
     let good = format!(
-        "({tracks}) == (self.when.side == 'Target') && (self.when.side != 'Target' || self.ladder.size() == 1)"
+        "({tracks}) == {target} && (!{target} || self.ladder.size() == 1)",
+        target = "(has(self.when.side) && self.when.side == 'Target')"
     );
     let message = "'ladder[%s]: an action on side Target has exactly one rung, scale with track or schedule, and only such an \
                    action has one'.format([string(self.ladder.indexOf(r))])";
@@ -113,7 +153,7 @@ pub fn tracking_has_one_rung() -> Rule {
 
 /// All actions that track have the same bounds and the same pace: there is one number of replicas.
 pub fn one_pace() -> Rule {
-    let good = "a.when.side != 'Target' || self.actions.all(b, b.when.side != 'Target' || a.ladder.all(r, b.ladder.all(q, \
+    let good = "!has(a.when.side) || a.when.side != 'Target' || self.actions.all(b, !has(b.when.side) || b.when.side != 'Target' || a.ladder.all(r, b.ladder.all(q, \
                 !has(r.scale) || !has(q.scale) || (has(r.scale.min) ? r.scale.min : 1) == (has(q.scale.min) ? q.scale.min : 1) \
                 && (has(r.scale.max) ? r.scale.max : 0) == (has(q.scale.max) ? q.scale.max : 0))))";
     let message =
@@ -130,6 +170,31 @@ fn each(path: &str, item: &str, good: &str, message: &str) -> Rule {
     Rule::new(format!("{unset}{list}.all({item}, {good})"))
         .message(Message::Expression(format!("{list}.map({item}, !({good}), {message})[0]")))
         .field_path(format!(".{path}"))
+}
+
+/// A rule that each combined alarm `x` of each action `a` satisfies `good`. The message describes the first that does
+/// not.
+fn each_combined(list: &str, good: &str, message: &str) -> Rule {
+    let first = format!("a.when.{list}.map(x, !({good}), {message})[0]");
+    each("actions", "a", &format!("!has(a.when.{list}) || a.when.{list}.all(x, {good})"), &first)
+}
+
+/// Whether the metric `m` is another one than that of this alarm, or can raise the alarm.
+fn has_level(alarm: &str) -> String {
+    format!(
+        "(m.name != {alarm}.metric || ({alarm}.side == 'Low' ? has(m.low) : {alarm}.side == 'High' ? has(m.high) \
+         : {alarm}.side == 'Equal' ? has(m.equal) : {alarm}.side == 'Target' || has(m.missing) && has(m.missing.then) \
+         && m.missing.then == 'Alarm'))"
+    )
+}
+
+/// Message about a metric that cannot raise this alarm of action `a`.
+fn no_level(alarm: &str) -> String {
+    let needs = format!("{alarm}.side == 'Missing' ? 'missing with then: Alarm' : {alarm}.side.lowerAscii()");
+    format!(
+        "'actions[%s]: metric \"%s\" has no alarm on side %s: it needs %s'\
+         .format([string(self.actions.indexOf(a)), {alarm}.metric, {alarm}.side, {needs}])"
+    )
 }
 
 fn exists(name: &str) -> String {

@@ -7,9 +7,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::closed_loop::metric::Side;
 use crate::closed_loop::reasons::LoopReason;
-use crate::line::{NotALine, line_in_status, time, variant, word};
+use crate::closed_loop::when::When;
+use crate::line::{NotALine, line_in_status, time, variant};
 
 /// A past action, as needed by the limits. In a status it is one line: `3 2026-11-21T10:00:03.000000Z Raise replicas`;
 /// with `DryRun` before the direction if it was not carried out.
@@ -87,10 +87,8 @@ impl FromStr for Act {
 /// An alarm that was not served. In a status it is one line: `Low memory Outranked: another alarm is served first`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejected {
-    /// The side of the alarm.
-    pub side: Side,
-    /// Name of the metric.
-    pub metric: String,
+    /// The alarm, or the combination of alarms.
+    pub when: When,
     /// Why the alarm was not served.
     pub reason: LoopReason,
     /// The reason as text.
@@ -101,8 +99,8 @@ line_in_status!(Rejected);
 
 impl Display for Rejected {
     fn fmt(&self, f: &mut Formatter<'_>) -> FmtResult {
-        let Self { side, metric, reason, message } = self;
-        write!(f, "{side} {} {}: {message}", word(metric), reason.as_str())
+        let Self { when, reason, message } = self;
+        write!(f, "{when} {}: {message}", reason.as_str())
     }
 }
 
@@ -111,17 +109,9 @@ impl FromStr for Rejected {
 
     fn from_str(line: &str) -> Result<Self, NotALine> {
         let wrong = |what: &'static str| move || NotALine::new(line, what);
-        let words: Vec<&str> = line.splitn(3, ' ').collect();
-        let [side, metric, rest] = words[..] else {
-            return Err(wrong("expected side, metric and reason")());
-        };
+        let (when, rest) = When::read(line).ok_or_else(wrong("expected side, metric and reason"))?;
         let (reason, message) = rest.split_once(": ").ok_or_else(wrong("no message"))?;
-        Ok(Self {
-            side: variant(side).ok_or_else(wrong("invalid side"))?,
-            metric: metric.to_owned(),
-            reason: variant(reason).ok_or_else(wrong("invalid reason"))?,
-            message: message.to_owned(),
-        })
+        Ok(Self { when, reason: variant(reason).ok_or_else(wrong("invalid reason"))?, message: message.to_owned() })
     }
 }
 
@@ -132,6 +122,9 @@ mod tests {
     use serde_json::{from_value, json};
 
     use super::*;
+    use crate::closed_loop::metric::Side;
+    use crate::closed_loop::when::Alarm;
+    use crate::closed_loop::when::tests::when;
     use crate::decision::DecisionStatus;
 
     proptest! {
@@ -148,19 +141,19 @@ mod tests {
 
         #[test]
         fn a_rejection_is_read_as_it_was_written(
-            side in prop_oneof![Just(Side::Low), Just(Side::High), Just(Side::Equal), Just(Side::Missing)],
-            metric in "[a-zA-Z][a-zA-Z0-9_]{0,39}",
+            when in when(),
             reason in prop_oneof![Just(LoopReason::Outranked), Just(LoopReason::Dwell), Just(LoopReason::Unknown)],
             message in "\\PC{0,60}",
         ) {
-            let rejected = Rejected { side, metric, reason, message };
+            let rejected = Rejected { when, reason, message };
             prop_assert_eq!(from_value::<Rejected>(json!(rejected)).unwrap(), rejected);
         }
 
         #[test]
         fn a_metric_with_a_space_does_not_make_the_line_unreadable(metric in "[ a:|]{0,8}") {
             let message = String::new();
-            let rejected = Rejected { side: Side::Low, metric, reason: LoopReason::Dwell, message };
+            let when = When::One(Alarm { metric, side: Side::Low });
+            let rejected = Rejected { when, reason: LoopReason::Dwell, message };
             prop_assert_eq!(rejected.to_string().parse::<Rejected>().unwrap().to_string(), rejected.to_string());
         }
     }
@@ -169,7 +162,8 @@ mod tests {
     fn empty_texts_are_read_as_they_were_written() {
         for (metric, reason) in [("", LoopReason::Dwell), ("A", LoopReason::Outranked)] {
             let (metric, message) = (metric.to_owned(), String::new());
-            let line = Rejected { side: Side::Low, metric, reason, message }.to_string();
+            let when = When::One(Alarm { metric, side: Side::Low });
+            let line = Rejected { when, reason, message }.to_string();
             assert_eq!(line.parse::<Rejected>().unwrap().to_string(), line);
         }
     }
@@ -195,8 +189,12 @@ mod tests {
         ] {
             assert_eq!(line.parse::<Act>().unwrap().to_string(), line);
         }
-        let line = "Low memory Outranked: another alarm is served first";
-        assert_eq!(line.parse::<Rejected>().unwrap().to_string(), line);
+        for line in [
+            "Low memory Outranked: another alarm is served first",
+            "High queue and Low errors Dwell: no action before 10:00",
+        ] {
+            assert_eq!(line.parse::<Rejected>().unwrap().to_string(), line);
+        }
         assert!("Low memory".parse::<Rejected>().is_err() && "1 now Raise x".parse::<Act>().is_err());
     }
 }

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
 use super::Outcome;
-use crate::closed_loop::metric::Side;
+use crate::closed_loop::when::When;
 use crate::line::{NotALine, line_in_status, part, time, variant, word};
 use crate::scalars::Number;
 
@@ -27,11 +27,9 @@ pub struct Entry {
     pub seq: i64,
     /// When the decision was made.
     pub at: MicroTime,
-    /// The side of the alarm.
-    pub side: Side,
-    /// The metric that was served.
-    pub metric: String,
-    /// Value of the metric at the decision.
+    /// The alarm that was served, or the combination of alarms.
+    pub when: When,
+    /// Value of the metric at the decision; unset for a combination.
     pub value: Option<Number>,
     /// Index of the rung in the ladder, from 0.
     pub rung: i32,
@@ -61,8 +59,8 @@ line_in_status!(Entry);
 impl Entry {
     /// Whether both decisions were made in mode DryRun, for the same alarm, with the same action.
     pub fn is_repeated_by(&self, other: &Self) -> bool {
-        let what = |entry: &Self| (entry.side, entry.rung, entry.outcome);
-        let is_same = what(self) == what(other) && self.metric == other.metric && self.action == other.action;
+        let what = |entry: &Self| (entry.rung, entry.outcome);
+        let is_same = what(self) == what(other) && self.when == other.when && self.action == other.action;
         is_same && self.outcome == Some(Outcome::DryRun)
     }
 
@@ -77,10 +75,9 @@ impl Entry {
 
 impl Display for Entry {
     fn fmt(&self, f: &mut Formatter<'_>) -> FmtResult {
-        let Self { seq, at, side, rung, .. } = self;
-        let (metric, value) =
-            (word(&self.metric), self.value.as_ref().map_or(NONE.into(), |value| word(value.as_str())));
-        write!(f, "{seq} {:.6} {side} {metric} {value} rung {rung}", at.0)?;
+        let Self { seq, at, when, rung, .. } = self;
+        let value = self.value.as_ref().map_or(NONE.into(), |value| word(value.as_str()));
+        write!(f, "{seq} {:.6} {when} {value} rung {rung}", at.0)?;
         write!(f, "{SEPARATOR}{}{SEPARATOR}", part(&self.action))?;
         f.write_str(self.outcome.map_or(NONE, |outcome| outcome.reason().as_str()))?;
         if let Some(ended) = &self.ended {
@@ -101,10 +98,11 @@ impl FromStr for Entry {
         let mut next = |what: &'static str| parts.next().ok_or_else(wrong(what));
         let (head, action, end) = (next("empty line")?, next("no action")?, next("no outcome")?);
         let effect = parts.next().map(str::to_owned);
-        let head: Vec<&str> = head.split(' ').collect();
-        let [seq, at, side, metric, value, "rung", rung] = head[..] else {
-            return Err(wrong("expected number, time, side, metric, value and rung")());
-        };
+        let begin: Vec<&str> = head.splitn(3, ' ').collect();
+        let [seq, at, rest] = begin[..] else { return Err(wrong("expected number, time and alarm")()) };
+        let (when, rest) = When::read(rest).ok_or_else(wrong("invalid alarm"))?;
+        let rest: Vec<&str> = rest.split(' ').collect();
+        let [value, "rung", rung] = rest[..] else { return Err(wrong("expected value and rung")()) };
         let (outcome, rest) = end.split_once(' ').map_or((end, None), |(outcome, rest)| (outcome, Some(rest)));
         let repeated = rest.and_then(|rest| rest.split_once(REPEATED));
         let ended = rest.filter(|_| repeated.is_none());
@@ -115,8 +113,7 @@ impl FromStr for Entry {
         Ok(Self {
             seq: seq.parse().map_err(|_| wrong("invalid number")())?,
             at: time(at).ok_or_else(wrong("invalid time"))?,
-            side: variant(side).ok_or_else(wrong("invalid side"))?,
-            metric: metric.to_owned(),
+            when,
             value: present(value).map(Number::from),
             rung: rung.parse().map_err(|_| wrong("invalid rung")())?,
             action: action.to_owned(),
@@ -139,6 +136,9 @@ mod tests {
     use serde_json::{from_value, json};
 
     use super::*;
+    use crate::closed_loop::metric::Side;
+    use crate::closed_loop::when::Alarm;
+    use crate::closed_loop::when::tests::when;
 
     fn micros() -> impl Strategy<Value = MicroTime> {
         (0..4_000_000_000_000_000_i64).prop_map(|micros| MicroTime(Timestamp::from_microsecond(micros).unwrap()))
@@ -149,7 +149,8 @@ mod tests {
         fn entry(word: &'static str, text: &'static str)(
             (seq, rung) in (any::<i64>(), any::<i32>()),
             (at, ended) in (micros(), proptest::option::of(micros())),
-            side in prop_oneof![Just(Side::Low), Just(Side::High), Just(Side::Equal), Just(Side::Missing)],
+            (combined, side) in
+                (when(), prop_oneof![Just(Side::Low), Just(Side::High), Just(Side::Equal), Just(Side::Missing)]),
             outcome in proptest::option::of(prop_oneof![
                 Just(Outcome::Served), Just(Outcome::DryRun), Just(Outcome::Limited), Just(Outcome::Failed),
                 Just(Outcome::Overtaken), Just(Outcome::Lost), Just(Outcome::Withdrawn),
@@ -160,7 +161,9 @@ mod tests {
         ) -> Entry {
             let value = value.as_deref().map(Number::from);
             let repeated = repeated.filter(|_| ended.is_none()).map(|(times, since)| Repetitions { times, since });
-            Entry { seq, at, side, metric, value, rung, action, outcome, ended, effect, repeated }
+            let one = When::One(Alarm { metric, side });
+            let when = if combined.one().is_some() { one } else { combined };
+            Entry { seq, at, when, value, rung, action, outcome, ended, effect, repeated }
         }
     }
 
@@ -191,8 +194,7 @@ mod tests {
         let entry = Entry {
             seq: 0,
             at: MicroTime(Timestamp::UNIX_EPOCH),
-            side: Side::Low,
-            metric: "0".to_owned(),
+            when: When::One(Alarm { metric: "0".to_owned(), side: Side::Low }),
             value: None,
             rung: 0,
             action: String::new(),
@@ -209,13 +211,19 @@ mod tests {
     fn a_line_is_for_people() {
         let line = "3 2026-11-21T10:00:03.000000Z Low cpu 2 rung 0 | scale by 1, at most 10 | Served | 3 -> 4";
         let entry: Entry = line.parse().unwrap();
-        assert_eq!((entry.seq, entry.metric.as_str(), entry.effect.as_deref()), (3, "cpu", Some("3 -> 4")));
+        assert_eq!(
+            (entry.seq, entry.when.to_string().as_str(), entry.effect.as_deref()),
+            (3, "Low cpu", Some("3 -> 4"))
+        );
         assert_eq!(entry.to_string(), line);
         let repeated = "9 2026-11-21T10:00:09.000000Z Low cpu 2 rung 0 | scale by 1 | DryRun 7 times since \
                         2026-11-21T10:00:03.000000Z";
         let entry: Entry = repeated.parse().unwrap();
         assert_eq!(entry.repeated.as_ref().map(|repeated| repeated.times), Some(7));
         assert_eq!(entry.to_string(), repeated);
+        let combined =
+            "3 2026-11-21T10:00:03.000000Z High queue and Low errors - rung 0 | scale by 1 | Served | 3 -> 4";
+        assert_eq!(combined.parse::<Entry>().unwrap().to_string(), combined);
         let open = "4 2026-11-21T10:00:03.000000Z Missing cpu - rung 1 | scale by 1 | -";
         assert_eq!(open.parse::<Entry>().unwrap().to_string(), open);
         assert!(

@@ -5,18 +5,16 @@ use std::str::FromStr;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
-use crate::closed_loop::metric::Side;
-use crate::line::{NotALine, flag, line_in_status, read_parts, time, variant, word, write_parts};
+use crate::closed_loop::when::When;
+use crate::line::{NotALine, flag, line_in_status, read_parts, time, word, write_parts};
 use crate::scalars::Number;
 
 /// State of a ladder. In a status it is one line:
 /// `Low cpu rung 1, value 2, judged at 2026-11-21T10:00:03.000000Z, digest 4307aa25`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LadderState {
-    /// Name of the metric.
-    pub metric: String,
-    /// The side of the alarm.
-    pub side: Side,
+    /// The alarm, or the combination of alarms.
+    pub when: When,
     /// Index of the next rung, from 0.
     pub rung: i32,
     /// When the effect of the last action can be judged.
@@ -41,7 +39,7 @@ const DRY_RUN: &str = "DryRun";
 
 impl Display for LadderState {
     fn fmt(&self, f: &mut Formatter<'_>) -> FmtResult {
-        write!(f, "{} {} rung {}", self.side, word(&self.metric), self.rung)?;
+        write!(f, "{} rung {}", self.when, self.rung)?;
         let time = |word: &str, time: &Option<MicroTime>| time.as_ref().map(|time| format!("{word} {:.6}", time.0));
         let parts = [
             (VALUE, self.value.as_ref().map(|value| word(value.as_str()).into_owned())),
@@ -59,11 +57,11 @@ impl FromStr for LadderState {
 
     fn from_str(line: &str) -> Result<Self, NotALine> {
         let wrong = |what: &'static str| move || NotALine::new(line, what);
-        let (head, parts) = read_parts(line);
-        let [side, metric, "rung", rung] = head[..] else { return Err(wrong("expected side, metric and rung")()) };
+        let (when, rest) = When::read(line).ok_or_else(wrong("expected side, metric and rung"))?;
+        let (head, parts) = read_parts(rest);
+        let ["rung", rung] = head[..] else { return Err(wrong("expected rung")()) };
         let mut state = Self {
-            metric: metric.to_owned(),
-            side: variant(side).ok_or_else(wrong("invalid side"))?,
+            when,
             rung: rung.parse().map_err(|_| wrong("invalid rung")())?,
             judge_at: None,
             value: None,
@@ -96,6 +94,9 @@ mod tests {
     use serde_json::{from_value, json};
 
     use super::*;
+    use crate::closed_loop::metric::Side;
+    use crate::closed_loop::when::Alarm;
+    use crate::closed_loop::when::tests::when;
 
     fn micros() -> impl Strategy<Value = Option<MicroTime>> {
         let time = |micros| MicroTime(Timestamp::from_microsecond(micros).unwrap());
@@ -105,23 +106,23 @@ mod tests {
     proptest! {
         #[test]
         fn a_state_is_read_as_it_was_written(
-            side in prop_oneof![Just(Side::Low), Just(Side::High), Just(Side::Equal), Just(Side::Missing)],
-            metric in "[a-zA-Z][a-zA-Z0-9_]{0,39}",
+            when in when(),
             (rung, dry_run) in (any::<i32>(), any::<bool>()),
             (judge_at, exhausted_until) in (micros(), micros()),
             value in proptest::option::of("[0-9.]{1,12}"),
             digest in proptest::option::of("[0-9a-f]{8}"),
         ) {
             let value = value.as_deref().map(Number::from);
-            let state = LadderState { metric, side, rung, judge_at, value, exhausted_until, digest, dry_run };
+            let state = LadderState { when, rung, judge_at, value, exhausted_until, digest, dry_run };
             prop_assert_eq!(from_value::<LadderState>(json!(state)).unwrap(), state);
         }
 
         #[test]
         fn whatever_the_texts_hold_the_line_is_read_again(metric in "\\PC{0,10}", text in "\\PC{0,10}") {
             let (value, digest) = (Some(Number::from(text.as_str())), Some(text));
-            let (side, judge_at, exhausted_until) = (Side::Low, None, None);
-            let state = LadderState { metric, side, rung: 0, judge_at, value, exhausted_until, digest, dry_run: true };
+            let (judge_at, exhausted_until) = (None, None);
+            let when = When::One(Alarm { metric, side: Side::Low });
+            let state = LadderState { when, rung: 0, judge_at, value, exhausted_until, digest, dry_run: true };
             let line = state.to_string();
             prop_assert_eq!(line.parse::<LadderState>().unwrap().to_string(), line);
         }
@@ -138,7 +139,9 @@ mod tests {
                     exhausted until 2026-11-21T10:01:03.000000Z, digest 4307aa25, DryRun";
         let state: LadderState = line.parse().unwrap();
         assert_eq!((state.rung, state.dry_run, state.to_string().as_str()), (1, true, line));
-        assert_eq!("Low cpu rung 0".parse::<LadderState>().unwrap().to_string(), "Low cpu rung 0");
+        for line in ["Low cpu rung 0", "High queue or High lag rung 1, digest 4307aa25"] {
+            assert_eq!(line.parse::<LadderState>().unwrap().to_string(), line);
+        }
         assert!("Low cpu rung 0, value 2, judged soon".parse::<LadderState>().is_err());
     }
 }

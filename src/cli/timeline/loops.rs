@@ -233,17 +233,17 @@ fn are(count: i64, thing: &str) -> String {
 }
 
 fn add_decision(draft: &mut Draft, entry: &Entry, created: Option<Timestamp>) {
-    let Entry { seq, at, side, metric, rung, action, .. } = entry;
+    let Entry { seq, at, when, rung, action, .. } = entry;
     let value = entry.value.as_ref().map(|value| format!(", value {}", value.as_str())).unwrap_or_default();
-    if let Some(value) = &entry.value {
-        draft.add_value(metric, at.0, value.as_str());
+    if let (Some(alarm), Some(value)) = (when.one(), &entry.value) {
+        draft.add_value(&alarm.metric, at.0, value.as_str());
     }
     let repeated = entry
         .repeated
         .as_ref()
         .map(|repeated| format!(" ({} times since {})", repeated.times, clock(repeated.since.0)));
     let rung = if *rung > 0 { format!(", rung {}", rung + 1) } else { String::new() };
-    let text = format!("decision {seq}: {side} {metric}{value} → {action}{rung}{}", repeated.unwrap_or_default());
+    let text = format!("decision {seq}: {when}{value} → {action}{rung}{}", repeated.unwrap_or_default());
     draft.add(TimelineEntry::new(at.0, Lane::Decision, format!("decision/{seq}"), text));
     let decided = Moment { at: at.0, clock: ClockOf::Operator, what: format!("decision {seq} was made") };
     if let Some(created) = created {
@@ -304,8 +304,8 @@ fn add_passed_over(draft: &mut Draft, decided: &DecisionStatus) {
         decided.chosen.as_ref().filter(|_| decided.message.as_deref().is_some_and(|text| text.starts_with("React")));
     let at = acted.map_or(tag.time.0, |chosen| chosen.at.0);
     for passed in &decided.rejected {
-        let text = format!("{} {}: {} ({})", passed.side, passed.metric, passed.message, passed.reason.as_str());
-        let key = format!("passed/{}/{}/{}/{}", tag.sequence, passed.metric, passed.side, passed.reason.as_str());
+        let text = format!("{}: {} ({})", passed.when, passed.message, passed.reason.as_str());
+        let key = format!("passed/{}/{}/{}", tag.sequence, passed.when, passed.reason.as_str());
         draft.add(TimelineEntry::new(at, Lane::PassedOver, key, text));
     }
     draft.limits.push("Alarms that were passed over are recorded for the last sample only.".to_owned());

@@ -259,5 +259,5 @@ fn reading(data: &Value) -> Option<TopReading> {
 fn past_value(line: &Value) -> Option<PastValue> {
     let entry: Entry = line.as_str()?.parse().ok()?;
     let value = quantity::number(entry.value?.as_str()).ok()?;
-    Some(PastValue { metric: entry.metric, at: entry.at.0, value })
+    Some(PastValue { metric: entry.when.one()?.metric.clone(), at: entry.at.0, value })
 }

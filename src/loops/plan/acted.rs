@@ -4,6 +4,7 @@ use crate::rung;
 use ganglion_api::closed_loop::action::Rung;
 use ganglion_api::closed_loop::metric::{Metric, Side};
 use ganglion_api::closed_loop::reasons::LoopReason;
+use ganglion_api::closed_loop::when::{Alarm, When};
 use ganglion_api::decision::{DecisionStatus, Entry};
 use ganglion_api::execution::{ExecutionState, ExecutionStatus};
 use ganglion_api::scalars::Number;
@@ -25,8 +26,17 @@ fn dimension(execution: &ExecutionStatus, decision: &DecisionStatus) -> Option<S
 
 /// Describes the alarm that the Execution's last decision serves, such as `cpu 2 is below 5`.
 pub fn cause(execution: &ExecutionStatus, decision: &DecisionStatus, metrics: &[Metric]) -> Option<String> {
-    let Entry { metric, side, value, .. } = decision.history.iter().rfind(|entry| Some(entry.seq) == execution.seq)?;
-    alarm_words(metric, *side, value.as_ref().map(Number::as_str), metrics)
+    let Entry { when, value, .. } = decision.history.iter().rfind(|entry| Some(entry.seq) == execution.seq)?;
+    when_words(when, |_| value.as_ref().map(Number::as_str), metrics)
+}
+
+/// Describes the alarm or the combination of alarms, such as `queue is above 100 and errors is below 1`; None if the
+/// metrics do not define one of the alarms.
+pub fn when_words<'a>(when: &When, value: impl Fn(&Alarm) -> Option<&'a str>, metrics: &[Metric]) -> Option<String> {
+    let words = |alarm: &Alarm| alarm_words(&alarm.metric, alarm.side, value(alarm), metrics);
+    let words: Vec<String> = when.alarms().iter().map(words).collect::<Option<_>>()?;
+    let joint = if matches!(when, When::Any(_)) { " or " } else { " and " };
+    Some(words.join(joint))
 }
 
 /// Describes an alarm with its value and level, such as `cpu 2 is below 5`; None if the metrics do not define the
@@ -78,8 +88,7 @@ mod tests {
         status.history.push(Entry {
             seq: 2,
             at: serde_json::from_value(entry["at"].clone()).unwrap(),
-            metric: "cpu".into(),
-            side: serde_json::from_value(entry["side"].clone()).unwrap(),
+            when: serde_json::from_value(json!({"metric": "cpu", "side": side})).unwrap(),
             value: serde_json::from_value(entry["value"].clone()).unwrap(),
             rung: 0,
             action: "scale by 1".into(),

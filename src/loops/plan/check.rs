@@ -4,17 +4,16 @@ use std::sync::LazyLock;
 
 use jiff::Timestamp;
 
-use crate::acted::alarm_words;
-use crate::decision::{DecisionInput, DecisionRules, Executor};
+use crate::acted::when_words;
+use crate::decision::{DecisionInput, DecisionRules, Executor, is_met};
 use crate::monitoring::tracking::{TargetNews, TargetReading};
 use crate::monitoring::{Measurement, MonitoringRules, ObserveContext, ObserveTrigger, SourceResult};
 use crate::track::TrackMemory;
 use ganglion_api::closed_loop::ClosedLoopSpec;
-use ganglion_api::closed_loop::metric::Side;
+use ganglion_api::closed_loop::when::{Alarm, When};
 use ganglion_api::decision::{DecisionStatus, ReplicaChange};
 use ganglion_api::execution::ExecutionStatus;
-use ganglion_api::monitoring::{AlarmState, MonitoringStatus, TrackingState};
-use ganglion_api::scalars::Number;
+use ganglion_api::monitoring::{MonitoringStatus, TrackingState};
 
 /// Memory of a loop that has not tracked yet.
 static NO_MEMORY: LazyLock<TrackMemory> = LazyLock::new(TrackMemory::default);
@@ -33,8 +32,8 @@ pub enum Forecast {
 /// Rung that would be carried out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProposedRung {
-    pub metric: String,
-    pub side: Side,
+    /// The alarm or the combination of alarms.
+    pub when: When,
     /// Index of the rung on the ladder, from 0.
     pub rung: usize,
     /// The alarm, such as `cpu 2 is below 5`.
@@ -108,24 +107,23 @@ pub fn forecast(
 ) -> Forecast {
     let now = input.now;
     let mut seen = input.observed(watches);
+    let raised = seen.alarms.clone();
     let pending = std::mem::take(&mut seen.pending);
-    seen.alarms.extend(pending.iter().cloned());
+    seen.alarms.extend(pending);
     (seen.term, seen.valid_until) = (Some(TERM.to_owned()), None);
     let decided = decision(decides, spec, &seen, now);
     let Some(chosen) = &decided.chosen else {
         return Forecast::Nothing(nothing(&seen, &decided));
     };
-    let (metric, side) = (chosen.metric.as_str(), chosen.side);
-    let value = seen.values.iter().find(|reading| reading.metric == metric).map(|reading| &reading.value);
-    let is_it = |alarm: &AlarmState| alarm.metric == metric && alarm.side == side;
-    let cause = alarm_words(metric, side, value.map(Number::as_str), &spec.metrics);
+    let when = chosen.served();
+    let value = |alarm: &Alarm| seen.values.iter().find(|reading| reading.metric == alarm.metric);
+    let cause = when_words(&when, |alarm| value(alarm).map(|reading| reading.value.as_str()), &spec.metrics);
     Forecast::Act(ProposedRung {
-        metric: metric.to_owned(),
-        side,
         rung: usize::try_from(chosen.rung).unwrap_or(0),
-        cause: cause.unwrap_or_else(|| format!("{side} {metric}")),
-        pending: pending.iter().any(is_it),
+        cause: cause.unwrap_or_else(|| when.to_string()),
+        pending: !is_met(&when, &raised),
         replicas: chosen.replicas,
+        when,
     })
 }
 
@@ -139,7 +137,7 @@ fn decision(decides: &DecisionRules, spec: &ClosedLoopSpec, seen: &MonitoringSta
 
 fn nothing(seen: &MonitoringStatus, decided: &DecisionStatus) -> String {
     if !decided.rejected.is_empty() {
-        let held = decided.rejected.iter().map(|one| format!("{} {}: {}", one.side, one.metric, one.message));
+        let held = decided.rejected.iter().map(|one| format!("{}: {}", one.when, one.message));
         return held.collect::<Vec<_>>().join("; ");
     }
     if seen.alarms.is_empty() && seen.values.is_empty() {
@@ -195,19 +193,41 @@ mod tests {
         forecast((&watches, &decides), spec, input)
     }
 
-    fn act(metric: &str, side: Side, cause: &str, pending: bool) -> Forecast {
-        let replicas = None;
-        Forecast::Act(ProposedRung { metric: metric.into(), side, rung: 0, cause: cause.into(), pending, replicas })
+    fn act(when: Value, cause: &str, pending: bool) -> Forecast {
+        let when = serde_json::from_value(when).unwrap();
+        Forecast::Act(ProposedRung { when, rung: 0, cause: cause.into(), pending, replicas: None })
+    }
+
+    fn alarm(metric: &str, side: &str) -> Value {
+        json!({"metric": metric, "side": side})
     }
 
     #[test]
     fn the_first_rung_of_the_first_alarm_is_proposed() {
         let spec = spec(json!({}));
         let both = [("cpu", "2"), ("memory", "90")];
-        assert_eq!(look(&spec, &both), act("cpu", Side::Low, "cpu 2 is below 5", false));
+        assert_eq!(look(&spec, &both), act(alarm("cpu", "Low"), "cpu 2 is below 5", false));
         // Raised after two minutes.
-        let later = act("memory", Side::High, "memory 90 is above 80", true);
+        let later = act(alarm("memory", "High"), "memory 90 is above 80", true);
         assert_eq!(look(&spec, &[("cpu", "7"), ("memory", "90")]), later);
+    }
+
+    #[test]
+    fn a_combination_is_proposed_with_the_values_of_its_alarms() {
+        let combined = |list: &str| json!({list: [alarm("cpu", "Low"), alarm("memory", "High")]});
+        let watching =
+            |list: &str| spec(json!({"actions": [{"when": combined(list), "ladder": [{"scale": {"by": 1}}]}]}));
+        let both = [("cpu", "2"), ("memory", "90")];
+        let words = "cpu 2 is below 5 and memory 90 is above 80";
+        assert_eq!(
+            look(&watching("all"), &both),
+            act(combined("all"), words, true),
+            "memory is high after two minutes"
+        );
+        let words = "cpu 2 is below 5 or memory 90 is above 80";
+        assert_eq!(look(&watching("any"), &both), act(combined("any"), words, false));
+        let why = "Low cpu and High memory: High memory is not active";
+        assert_eq!(look(&watching("all"), &[("cpu", "2"), ("memory", "7")]), Forecast::Nothing(why.to_owned()));
     }
 
     #[test]
@@ -218,7 +238,7 @@ mod tests {
             {"name": "memory", "source": {"formula": {"expression": "cpu / (replicas - 2)"}}, "high": {"raise": "80"}},
         ]);
         let spec = spec(json!({"metrics": metrics}));
-        assert_eq!(look(&spec, &[("requests", "5")]), act("cpu", Side::Low, "cpu 2.5 is below 5", false));
+        assert_eq!(look(&spec, &[("requests", "5")]), act(alarm("cpu", "Low"), "cpu 2.5 is below 5", false));
         let watches = MonitoringRules::parse(&children(&spec, &declared(&spec), None, None).monitoring).unwrap();
         let measured = Measurement {
             values: [("requests".to_owned(), Ok("5".to_owned().into()))].into(),

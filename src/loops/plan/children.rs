@@ -2,7 +2,6 @@
 
 use super::proposal::MAX_APPROVAL;
 use super::tuning::effective_policy::EffectivePolicy;
-use ganglion_api::closed_loop::metric::Side;
 use ganglion_api::closed_loop::{ClosedLoop, ClosedLoopSpec, LoopMode};
 use ganglion_api::decision::DecisionSpec;
 use ganglion_api::execution::ExecutionSpec;
@@ -84,7 +83,7 @@ pub fn children(
     Children {
         monitoring: MonitoringSpec {
             metrics: policy.metrics.clone(),
-            tracking: spec.actions.iter().flatten().filter(|one| one.when.side == Side::Target).cloned().collect(),
+            tracking: spec.actions.iter().flatten().filter(|one| one.when.is_target()).cloned().collect(),
             interval: Some(spec.interval.clone()),
             trace: spec.trace,
             service_account_name: spec.service_account_name.clone(),

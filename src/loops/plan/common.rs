@@ -4,7 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use thiserror::Error;
 
-use ganglion_api::closed_loop::action::Alarm;
+use ganglion_api::closed_loop::when::When;
 use ganglion_api::scalars::{DurationText, Number};
 use ganglion_core::duration;
 use ganglion_core::quantity;
@@ -58,9 +58,9 @@ pub fn duration(field: &str, text: Option<&DurationText>) -> Result<SignedDurati
     })
 }
 
-/// Name of the field of the action on this alarm, such as `actions[Low cpu]`.
-pub fn action_field(when: &Alarm) -> String {
-    format!("actions[{} {}]", when.side, when.metric)
+/// Name of the field of the action for this alarm, such as `actions[Low cpu]`.
+pub fn action_field(when: &When) -> String {
+    format!("actions[{when}]")
 }
 
 /// Adds a duration to a time; at most `Timestamp::MAX`.

@@ -4,6 +4,7 @@
 //! with everything that the user was shown: the decision, its action and its target.
 
 use crate::rung;
+use ganglion_api::closed_loop::when::When;
 use ganglion_api::closed_loop::{LoopMode, TargetRef};
 use ganglion_api::decision::{Chosen, DecisionStatus};
 use ganglion_api::execution::ExecutionStatus;
@@ -34,12 +35,11 @@ pub fn open(
     if chosen.outcome.is_some() || is_taken_up || approval == Some(digest.as_str()) {
         return None;
     }
-    let (side, metric) = (chosen.side, &chosen.metric);
     let action = match chosen.replicas {
         Some(change) => format!("scale from {} to {}", change.from, change.to),
         None => rung::describe(&chosen.action),
     };
-    let words = format!("{action} of {}/{}, against {side} {metric}", target.kind, target.name);
+    let words = format!("{action} of {}/{}, against {}", target.kind, target.name, chosen.served());
     Some(Proposal { seq: chosen.seq, digest, words })
 }
 
@@ -54,6 +54,8 @@ pub fn digest_of(chosen: &Chosen, target: &TargetRef) -> String {
     let mut parts =
         vec![chosen.executor.as_str(), &seq, &chosen.metric, &side, &action, tuned, api_version, kind, name];
     parts.extend(change.as_deref());
+    let combined = chosen.when.as_ref().map(When::to_string);
+    parts.extend(combined.as_deref());
     digest(&parts, 10)
 }
 
@@ -95,6 +97,8 @@ mod tests {
         let mut more = chosen();
         more.action = serde_json::from_value(json!({"scale": {"by": 2, "max": 5}})).expect("a rung");
         assert!(!approved(&more, "web"));
+        let all = json!({"all": [{"metric": "cpu", "side": "Low"}, {"metric": "errors", "side": "Low"}]});
+        assert!(!approved(&Chosen { when: serde_json::from_value(all).ok(), ..chosen() }, "web"));
         assert!(!may_be_carried_out(&proposed, &target("web"), None));
         assert!(!may_be_carried_out(&proposed, &target("web"), Some("3")));
     }

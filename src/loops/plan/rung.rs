@@ -3,8 +3,9 @@
 use serde_json::Value;
 
 use ganglion_api::closed_loop::action::{ActionTemplate, Bounds, POD_LEVEL, PatchField, Resize, Rung, Scale, Tune};
-use ganglion_api::closed_loop::metric::{ResourceName, Side};
+use ganglion_api::closed_loop::metric::ResourceName;
 use ganglion_api::closed_loop::track::TrackType;
+use ganglion_api::closed_loop::when::When;
 use ganglion_api::decision::Direction;
 use ganglion_api::scalars::Number;
 use ganglion_api::workload_action::OnReplicaOwner;
@@ -12,8 +13,8 @@ use ganglion_core::{document, quantity};
 
 /// Describes the position of the rung in the spec, such as `rung 1 on Low cpu (scale by 1, at most 9)`. `index` counts
 /// from 0.
-pub fn place(rung: &Rung, index: usize, side: Side, metric: &str) -> String {
-    format!("rung {} on {side} {metric} ({})", index + 1, describe(rung))
+pub fn place(rung: &Rung, index: usize, when: &When) -> String {
+    format!("rung {} on {when} ({})", index + 1, describe(rung))
 }
 
 /// Whether the rung raises or lowers capacity.

@@ -159,13 +159,13 @@ impl TracedDecision<'_> {
     }
 
     fn decision(&self) -> Span {
-        let Chosen { seq, metric, side, action, mode, .. } = self.chosen;
+        let Chosen { seq, action, mode, .. } = self.chosen;
         let span = self
             .span("decision", &self.seq, (self.received(), self.chosen.at.0))
             .after(SpanId::new(self.trace, "sample", ""))
             .number("ganglion.decision", *seq)
             .text("ganglion.mode", mode.as_str())
-            .text("ganglion.alarm", &format!("{side} {metric}"))
+            .text("ganglion.alarm", &self.chosen.served().to_string())
             .text("ganglion.action", rung_kind(action));
         let entry = self.decision.history.iter().rfind(|entry| entry.seq == *seq);
         match entry.and_then(|entry| entry.value.as_ref()) {

@@ -26,8 +26,9 @@ const SUMMARY: SignedDuration = SignedDuration::from_secs(15);
 /// one write covers both. A random time is added.
 const OUTCOME: SignedDuration = SignedDuration::from_secs(1);
 
-/// The same for a loop that tracks: its alarm ends one interval after the change, and one write covers that, too.
-const TRACKED: SignedDuration = SignedDuration::from_secs(16);
+/// Maximum of the time that is added for a loop that tracks: its alarm ends one interval after the change, and one
+/// write covers that, too.
+const TRACKED: SignedDuration = SignedDuration::from_secs(15);
 
 /// Maximum of the random time.
 const SPREAD: SignedDuration = SignedDuration::from_secs(3);
@@ -73,7 +74,10 @@ pub async fn write(
         }
         StatusChange::Details => {
             let last = memory.reported_at;
-            let settles = if assessment::tracks(&parent.spec) { TRACKED } else { OUTCOME };
+            let watches = assessed.assessment.stages.as_ref().map(|(watches, _)| watches);
+            let tracks = watches.filter(|watches| watches.tracking.is_some());
+            let pass = tracks.map_or(SignedDuration::ZERO, |watches| watches.interval.min(TRACKED));
+            let settles = OUTCOME.saturating_add(pass);
             let due = *memory.summary_due.get_or_insert_with(|| summary_due(last, now, settles));
             if due > now {
                 return Ok(undone_until.map_or(Some(due), |until| Some(until.min(due))));

@@ -92,6 +92,7 @@ fn decision_event(actor: &Actor, decision: &DecisionStatus, id: &str) -> CloudEv
             "seq": chosen.as_ref().map(|chosen| chosen.seq),
             "metric": chosen.as_ref().map(|chosen| &chosen.metric),
             "side": chosen.as_ref().map(|chosen| chosen.side),
+            "when": chosen.as_ref().map(|chosen| chosen.served().to_string()),
             "value": entry.and_then(|entry| entry.value.as_ref()),
             "message": message,
             "action": chosen.as_ref().map(|chosen| rung::describe(&chosen.action)),

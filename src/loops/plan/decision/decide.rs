@@ -7,9 +7,10 @@
 
 use jiff::Timestamp;
 
+use super::candidate::{AlarmCandidate, candidates, is_met, partly_met};
 use super::evaluate::{action_history, hold_message};
 use super::limits::AlarmRejection;
-use super::order::order;
+use super::order::{OrderContext, order};
 use super::rules::{DecisionInput, DecisionRules};
 use super::settlement::{
     apply_outcome, awaits_execution, counter, restore_from_execution, set_ladder, withdraw, withdraw_if_unwanted,
@@ -20,12 +21,12 @@ use crate::proposal;
 use crate::rung;
 use ganglion_api::closed_loop::metric::Side;
 use ganglion_api::closed_loop::reasons::LoopReason;
+use ganglion_api::closed_loop::when::When;
 use ganglion_api::closed_loop::{LoopMode, Trace};
 use ganglion_api::decision::{
     ACTS_LIMIT, Act, COUNTERS_LIMIT, Chosen, Counter, DecisionStatus, Entry, LadderState, Outcome, REJECTED_LIMIT,
-    ReplicaChange,
+    Rejected, ReplicaChange,
 };
-use ganglion_api::monitoring::AlarmState;
 use ganglion_core::conditions::{self, Health, Stamp};
 use ganglion_core::status::{StatusChange, StatusPolicy, StatusTiming};
 
@@ -93,7 +94,7 @@ impl DecisionRules {
     /// Starts the ladders again that were changed in the spec.
     fn renew_ladders(&self, status: &mut DecisionStatus, now: Timestamp) {
         let states = std::mem::take(&mut status.ladders).into_iter();
-        let renewed = states.filter_map(|state| match self.ladder(&state.metric, state.side) {
+        let renewed = states.filter_map(|state| match self.ladder(&state.when) {
             Some(ladder) => ladder.renewed(state, now),
             None => Some(state),
         });
@@ -110,19 +111,20 @@ impl DecisionRules {
         withdraw(&mut without);
         let context = self.order_context(&without.counters, input);
         let Some(chosen) = &mut status.chosen else { return };
-        let mut ranked = order(&self.selection, &input.monitoring.alarms, context).into_iter();
-        let ranked = ranked.find(|one| (&one.alarm.metric, one.alarm.side) == (&chosen.metric, chosen.side));
-        let Some(alarm) = ranked.as_ref().map(|one| one.alarm) else { return };
-        let rung = ranked.and_then(|ranked| self.evaluate(&without, ranked, false, context, input).ok());
+        let served = chosen.served();
+        let mut ranked =
+            order(&self.selection, candidates(&self.actions, &input.monitoring.alarms), context).into_iter();
+        let Some(ranked) = ranked.find(|one| one.candidate.is(&served)) else { return };
+        let rung = self.evaluate(&without, &ranked, false, context, input).ok();
         let has_number = chosen.replicas.is_none_or(|change| is_still_wanted(change, input));
         let raises_rank = chosen.action.tune.as_ref().is_some_and(|tune| tune.raise_rank.is_some());
-        let raises_another = raises_rank && chosen.least_served.as_deref() != least_served(&chosen.metric, input);
+        let raises_another = raises_rank && chosen.least_served.as_deref() != least_served(&served, input);
         if rung.and_then(|rung| i32::try_from(rung).ok()) != Some(chosen.rung) || raises_another || !has_number {
             *status = without;
             return;
         }
-        chosen.unknown = alarm.unknown;
-        chosen.no_lowering = self.no_lowering(&without, alarm, &chosen.action, input);
+        chosen.unknown = ranked.candidate.is_unknown();
+        chosen.no_lowering = self.no_lowering(&without, &ranked.candidate, &chosen.action, input);
     }
 
     /// Serves an alarm of a new sample, or one that was rejected and may be served now.
@@ -193,38 +195,42 @@ impl DecisionRules {
     /// Chooses at most one action.
     fn iterate(&self, status: &mut DecisionStatus, input: DecisionInput) {
         let alarms = &input.monitoring.alarms;
-        status
-            .ladders
-            .retain(|state| alarms.iter().any(|alarm| alarm.metric == state.metric && alarm.side == state.side));
+        status.ladders.retain(|state| is_met(&state.when, alarms));
         status.rejected.clear();
         let counters = status.counters.clone();
         let context = self.order_context(&counters, input);
-        let mut chosen = None;
-        for ranked in order(&self.selection, alarms, context) {
-            let alarm = ranked.alarm;
-            if self.action_for(&alarm.metric, alarm.side).is_some() {
-                let counter = counter(&mut status.counters, &alarm.metric);
+        let (mut chosen, mut wanted) = (None, Vec::new());
+        for ranked in order(&self.selection, candidates(&self.actions, alarms), context) {
+            let (candidate, lead) = (&ranked.candidate, ranked.candidate.lead);
+            let metric = lead.metric.as_str();
+            // An alarm and a combination that it leads are one iteration of its metric.
+            if candidate.action.is_some() && !wanted.contains(&metric) {
+                wanted.push(metric);
+                let counter = counter(&mut status.counters, metric);
                 counter.wanted = counter.wanted.saturating_add(1);
             }
-            match self.evaluate(status, ranked, chosen.is_some(), context, input) {
-                Ok(rung) => chosen = Some((alarm, rung)),
-                Err(rejection) => reject(status, alarm, rejection),
+            match self.evaluate(status, &ranked, chosen.is_some(), context, input) {
+                Ok(rung) => chosen = Some((ranked.candidate, rung)),
+                Err(rejection) => reject(status, candidate, rejection),
             }
         }
+        for unmet in partly_met(&self.actions, input.monitoring) {
+            report(status, unmet);
+        }
         status.message = Some(match chosen {
-            Some((alarm, rung)) => {
-                self.choose(status, alarm, rung, context.value(&alarm.metric), input);
-                self.announcement(&alarm.metric)
+            Some((candidate, rung)) => {
+                self.choose(status, &candidate, rung, context, input);
+                self.announcement(&candidate.when().subject())
             }
             None => hold_message(&status.rejected),
         });
     }
 
-    fn announcement(&self, metric: &str) -> String {
+    fn announcement(&self, subject: &str) -> String {
         match self.mode {
-            LoopMode::Auto | LoopMode::Paused => format!("React to {metric}"),
-            LoopMode::DryRun => format!("Would react to {metric}"),
-            LoopMode::Approve => format!("Propose to react to {metric}"),
+            LoopMode::Auto | LoopMode::Paused => format!("React to {subject}"),
+            LoopMode::DryRun => format!("Would react to {subject}"),
+            LoopMode::Approve => format!("Propose to react to {subject}"),
         }
     }
 
@@ -232,25 +238,27 @@ impl DecisionRules {
     fn choose(
         &self,
         status: &mut DecisionStatus,
-        alarm: &AlarmState,
+        candidate: &AlarmCandidate,
         index: usize,
-        value: Option<f64>,
+        context: OrderContext,
         input: DecisionInput,
     ) {
-        let rung = self.rung(&alarm.metric, alarm.side, index).cloned();
-        let (Some(action), Some(ladder)) = (rung, self.ladder(&alarm.metric, alarm.side)) else { return };
+        let Some(declared) = candidate.action else { return };
+        let Some(action) = declared.rungs.get(index).cloned() else { return };
+        let (ladder, when) = (declared.ladder(), candidate.when());
+        let value = when.one().and_then(|alarm| context.value(&alarm.metric));
         let last_executed = input.executor.and_then(|executor| executor.status.seq).unwrap_or(0);
         status.seq = status.seq.max(last_executed).saturating_add(1);
         let at = micro_time(input.now);
         let dry_run = self.mode == LoopMode::DryRun;
         let outcome = dry_run.then_some(Outcome::DryRun);
         if dry_run {
-            let state = ladder.acted(&alarm.metric, index, value.map(number_text), input.now);
+            let state = ladder.acted(index, value.map(number_text), input.now);
             set_ladder(status, LadderState { dry_run, ..state });
         }
-        let no_lowering = self.no_lowering(status, alarm, &action, input);
+        let no_lowering = self.no_lowering(status, candidate, &action, input);
         // Somebody has to approve a proposal first, and it may be withdrawn.
-        let replicas = wanted_change(alarm, input);
+        let replicas = wanted_change(candidate, input);
         if self.mode != LoopMode::Approve {
             let by = replicas.map(|change| f64::from(change.to) - f64::from(change.from));
             let (direction, dimension) =
@@ -262,8 +270,7 @@ impl DecisionRules {
         let entry = Entry {
             seq: status.seq,
             at: at.clone(),
-            metric: alarm.metric.clone(),
-            side: alarm.side,
+            when: when.clone(),
             value: value.map(number_text),
             rung: index,
             action: rung::describe(&action),
@@ -281,8 +288,9 @@ impl DecisionRules {
         });
         let mut chosen = Chosen {
             seq: status.seq,
-            metric: alarm.metric.clone(),
-            side: alarm.side,
+            metric: candidate.lead.metric.clone(),
+            side: candidate.lead.side,
+            when: when.one().is_none().then(|| when.clone()),
             rung: index,
             action,
             at,
@@ -290,10 +298,10 @@ impl DecisionRules {
             received: input.monitoring.received.clone(),
             executor: input.executor.map(|executor| executor.uid.into()).unwrap_or_default(),
             mode: self.mode,
-            unknown: alarm.unknown,
+            unknown: candidate.is_unknown(),
             no_lowering,
             replicas,
-            least_served: least_served(&alarm.metric, input).map(str::to_owned),
+            least_served: least_served(&when, input).map(str::to_owned),
             digest: None,
             outcome,
         };
@@ -310,15 +318,15 @@ impl DecisionRules {
     }
 }
 
-/// Returns the metric of the tuned loop that was served least, as found for this metric.
-fn least_served<'a>(metric: &str, input: DecisionInput<'a>) -> Option<&'a str> {
-    let last_served = input.monitoring.last_served.iter().find(|last| last.metric == metric)?;
+/// Returns the metric of the tuned loop that was served least, as found for a metric of these alarms.
+fn least_served<'a>(when: &When, input: DecisionInput<'a>) -> Option<&'a str> {
+    let last_served = input.monitoring.last_served.iter().find(|last| when.is_about(&last.metric))?;
     last_served.least_served.as_deref()
 }
 
 /// Returns the change of the number of replicas that an alarm on side Target asks for.
-fn wanted_change(alarm: &AlarmState, input: DecisionInput) -> Option<ReplicaChange> {
-    let state = input.monitoring.tracking.as_ref().filter(|_| alarm.side == Side::Target)?;
+fn wanted_change(candidate: &AlarmCandidate, input: DecisionInput) -> Option<ReplicaChange> {
+    let state = input.monitoring.tracking.as_ref().filter(|_| candidate.is_target())?;
     Some(ReplicaChange { from: state.replicas, to: state.wants })
 }
 
@@ -331,13 +339,17 @@ fn is_still_wanted(change: ReplicaChange, input: DecisionInput) -> bool {
     state.replicas == from && is_on_the_way
 }
 
-fn reject(status: &mut DecisionStatus, alarm: &AlarmState, rejection: AlarmRejection) {
+fn reject(status: &mut DecisionStatus, candidate: &AlarmCandidate, rejection: AlarmRejection) {
     if rejection.limit {
-        let counter = counter(&mut status.counters, &alarm.metric);
+        let counter = counter(&mut status.counters, &candidate.lead.metric);
         counter.limited = counter.limited.saturating_add(1);
     }
+    report(status, rejection.reported(candidate.when()));
+}
+
+fn report(status: &mut DecisionStatus, rejected: Rejected) {
     if status.rejected.len() < REJECTED_LIMIT {
-        status.rejected.push(rejection.reported(alarm));
+        status.rejected.push(rejected);
     }
 }
 
@@ -357,8 +369,7 @@ fn keep_last<T>(list: &mut Vec<T>, most: usize) {
 /// Returns the part of a status that is written as soon as it changes: the decision, its withdrawal and what bounds it,
 /// the rejections.
 fn edges(status: &DecisionStatus) -> impl PartialEq + '_ {
-    let rejected: Vec<(&str, Side, LoopReason)> =
-        status.rejected.iter().map(|one| (one.metric.as_str(), one.side, one.reason)).collect();
+    let rejected: Vec<(&When, LoopReason)> = status.rejected.iter().map(|one| (&one.when, one.reason)).collect();
     let withdrawn = status.chosen.as_ref().is_some_and(|chosen| chosen.outcome == Some(Outcome::Withdrawn));
     // An alarm on side Target ends one interval after each change, so its end is no news.
     let is_tracking = status.chosen.as_ref().is_some_and(|chosen| chosen.side == Side::Target);

@@ -5,21 +5,23 @@
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
+use super::alarm_action::AlarmAction;
+use super::candidate::{AlarmCandidate, candidates, is_of};
 use super::ladder::LadderStep;
 use super::limits::AlarmRejection;
-use super::order::{OrderContext, RankedAlarm, order};
-use super::rules::{AlarmAction, DecisionInput, DecisionRules};
+use super::order::{OrderContext, RankedCandidate, order};
+use super::rules::{DecisionInput, DecisionRules};
 use super::settlement::{CHANGES_TO, last_carried_out};
 use crate::common::{opening_text, time_text};
 use crate::rung;
 use crate::schedule;
 use crate::track::TrackReason;
 use ganglion_api::closed_loop::LoopMode;
-use ganglion_api::closed_loop::action::{Alarm, Rung};
-use ganglion_api::closed_loop::metric::Side;
+use ganglion_api::closed_loop::action::Rung;
 use ganglion_api::closed_loop::policy::Lowering;
 use ganglion_api::closed_loop::reasons::LoopReason;
-use ganglion_api::decision::{Act, Chosen, DecisionStatus, Direction, Entry, LadderState, Outcome, Rejected};
+use ganglion_api::closed_loop::when::{Alarm, When};
+use ganglion_api::decision::{Act, Chosen, DecisionStatus, Direction, Entry, Outcome, Rejected};
 use ganglion_api::marks;
 use ganglion_api::monitoring::AlarmState;
 
@@ -38,17 +40,17 @@ impl DecisionRules {
     /// nothing and chooses nothing. An alarm that was served waits for the next sample.
     pub(super) fn update_reasons(&self, status: &mut DecisionStatus, input: DecisionInput) {
         let mut updates = Vec::new();
-        for (alarm, evaluated) in self.held_back(status, input) {
+        for (candidate, evaluated) in self.held_back(status, input) {
             if let Err(rejection) = evaluated
                 && may_expire(rejection.reason)
             {
-                updates.push(rejection.reported(alarm));
+                updates.push(rejection.reported(candidate.when()));
             }
         }
         let message_before = hold_message(&status.rejected);
         for update in updates {
             let mut rejected = status.rejected.iter_mut();
-            if let Some(old) = rejected.find(|old| old.metric == update.metric && old.side == update.side) {
+            if let Some(old) = rejected.find(|old| old.when == update.when) {
                 *old = update;
             }
         }
@@ -62,29 +64,30 @@ impl DecisionRules {
         &'a self,
         status: &'a DecisionStatus,
         input: DecisionInput<'a>,
-    ) -> impl Iterator<Item = (&'a AlarmState, Result<usize, AlarmRejection>)> + 'a {
+    ) -> impl Iterator<Item = (AlarmCandidate<'a>, Result<usize, AlarmRejection>)> + 'a {
         // If the status was computed from another sample, its rejections do not apply.
         let is_same_sample = status.tag == input.monitoring.tag && self.mode != LoopMode::Paused;
         let alarms = if is_same_sample { input.monitoring.alarms.as_slice() } else { &[] };
         let context = self.order_context(&status.counters, input);
-        let ranked = order(&self.selection, alarms, context).into_iter();
-        ranked
-            .filter(move |ranked| was_held_back(status, ranked.alarm))
-            .map(move |ranked| (ranked.alarm, self.evaluate(status, ranked, false, context, input)))
+        let ranked = order(&self.selection, candidates(&self.actions, alarms), context).into_iter();
+        ranked.filter(move |ranked| was_held_back(status, &ranked.candidate)).map(move |ranked| {
+            let evaluated = self.evaluate(status, &ranked, false, context, input);
+            (ranked.candidate, evaluated)
+        })
     }
 
-    /// Returns the rung to take for this alarm, or why the alarm is rejected. `taken`: another alarm was chosen in this
+    /// Returns the rung to take for this candidate, or why it is rejected. `taken`: another one was chosen in this
     /// iteration.
     pub(super) fn evaluate(
         &self,
         status: &DecisionStatus,
-        ranked: RankedAlarm,
+        ranked: &RankedCandidate,
         taken: bool,
         context: OrderContext,
         input: DecisionInput,
     ) -> Result<usize, AlarmRejection> {
-        let alarm = ranked.alarm;
-        let Some(action) = self.action_for(&alarm.metric, alarm.side) else {
+        let candidate = &ranked.candidate;
+        let Some(action) = candidate.action else {
             return Err(AlarmRejection::new(LoopReason::NoAction, "no action is declared for it"));
         };
         if ranked.refused {
@@ -97,45 +100,48 @@ impl DecisionRules {
             return Err(AlarmRejection::new(LoopReason::Outranked, "another alarm is served first"));
         }
         check_in_flight(status, input)?;
-        if alarm.held {
-            return Err(AlarmRejection::new(LoopReason::UnknownValue, "its value is unknown"));
+        if candidate.alarms.iter().any(|alarm| alarm.held) {
+            let message = format!("{} is unknown", candidate.values(|alarm| alarm.held));
+            return Err(AlarmRejection::new(LoopReason::UnknownValue, message));
         }
         if input.executor.is_none_or(|executor| executor.status.seq.is_none()) && self.mode != LoopMode::DryRun {
             return Err(AlarmRejection::new(LoopReason::NoExecutor, "the loop's Execution does not exist yet"));
         }
         let phase = schedule::phase(&action.windows, input.now);
         // On side Target, the windows say when the metric counts: outside, it asks for no replicas.
-        if !phase.open && alarm.side != Side::Target {
+        if !phase.open && !candidate.is_target() {
             let message = format!("outside its window; opens {}", opening_text(phase.end, input.now));
             return Err(AlarmRejection::limited(LoopReason::OutsideWindow, message, Some(phase.end)));
         }
-        let rung = next_rung(action, status, alarm, context.value(&alarm.metric), input.now)?;
-        let direction = direction(action.rungs.get(rung), alarm, input);
-        if alarm.unknown && direction == Direction::Lower {
-            let message = "its value is unknown, and its action lowers capacity";
+        let rung = next_rung(action, status, context, input.now)?;
+        let direction = direction(action.rungs.get(rung), candidate, input);
+        if candidate.is_unknown() && direction == Direction::Lower {
+            let value = candidate.values(|alarm| alarm.unknown);
+            let message = format!("{value} is unknown, and its action lowers capacity");
             return Err(AlarmRejection::new(LoopReason::UnknownValue, message));
         }
-        if alarm.unknown && was_served(status, alarm, input) {
-            let message = "its value is missing, and an action was taken for that: the next one needs a value";
+        if candidate.alarms.iter().all(|alarm| alarm.unknown && was_served(status, candidate, alarm, input)) {
+            let value = candidate.values(|alarm| alarm.unknown);
+            let message = format!("{value} is missing, and an action was taken for that: the next one needs a value");
             return Err(AlarmRejection::new(LoopReason::UnknownValue, message));
         }
-        let is_above_max = alarm.side == Side::Target && is_above_max(input);
+        let is_above_max = candidate.is_target() && is_above_max(input);
         if let Some(metric) =
-            self.unknown_beside(alarm, input).filter(|_| direction == Direction::Lower && !is_above_max)
+            self.unknown_beside(candidate, input).filter(|_| direction == Direction::Lower && !is_above_max)
         {
             let message = format!("{}: capacity is not lowered (policy.lowering)", beside_message(metric));
             return Err(AlarmRejection::new(LoopReason::UnknownValue, message));
         }
         match self.limits.rejection(&action_history(self, status), direction, input.now) {
             Some(rejection) => Err(rejection),
-            None => check_measured(alarm, input).map(|()| rung),
+            None => check_measured(candidate, input).map(|()| rung),
         }
     }
 }
 
-/// Direction of the change that the rung makes for this alarm.
-fn direction(rung: Option<&Rung>, alarm: &AlarmState, input: DecisionInput) -> Direction {
-    match input.monitoring.tracking.as_ref().filter(|_| alarm.side == Side::Target) {
+/// Direction of the change that the rung makes for this candidate.
+fn direction(rung: Option<&Rung>, candidate: &AlarmCandidate, input: DecisionInput) -> Direction {
+    match input.monitoring.tracking.as_ref().filter(|_| candidate.is_target()) {
         Some(state) => rung::sign(f64::from(state.wants) - f64::from(state.replicas)),
         None => rung.map(rung::direction).unwrap_or_default(),
     }
@@ -155,32 +161,39 @@ impl DecisionRules {
     pub(super) fn no_lowering(
         &self,
         status: &DecisionStatus,
-        alarm: &AlarmState,
+        candidate: &AlarmCandidate,
         action: &Rung,
         input: DecisionInput,
     ) -> Option<String> {
         // The direction of an action that tracks is known.
-        if !rung::sets_number(action) || alarm.side == Side::Target {
+        if !rung::sets_number(action) || candidate.is_target() {
             return None;
         }
-        let beside = self.unknown_beside(alarm, input).map(beside_message);
+        let beside = self.unknown_beside(candidate, input).map(beside_message);
         let limit = || self.limits.rejection(&action_history(self, status), Direction::Lower, input.now);
         beside.or_else(|| limit().map(|rejection| rejection.message))
     }
 
     /// Returns another metric that is unknown and has an action that raises, unless the policy does not mind.
-    fn unknown_beside<'a>(&'a self, alarm: &AlarmState, input: DecisionInput) -> Option<&'a str> {
+    fn unknown_beside<'a>(&'a self, candidate: &AlarmCandidate, input: DecisionInput) -> Option<&'a str> {
         if self.lowering == Lowering::Always {
             return None;
         }
         // An action that tracks has its own rule for all tracked metrics.
-        let is_other =
-            |when: &Alarm| when.metric != alarm.metric && !(alarm.side == Side::Target && when.side == alarm.side);
-        let mut others = self.actions.iter().filter(|action| is_other(&action.when));
-        let raises = |action: &AlarmAction| action.rungs.iter().any(rung::may_raise);
-        let found = others.find(|action| raises(action) && is_unknown(&action.when.metric, input))?;
-        Some(&found.when.metric)
+        let others = self.actions.iter().filter(|action| !(candidate.is_target() && action.when.is_target()));
+        let mut raising = others.filter(|action| action.rungs.iter().any(rung::may_raise));
+        raising.find_map(|action| {
+            let is_beside = |alarm: &&Alarm| !candidate.is_about(&alarm.metric) && is_unknown(&alarm.metric, input);
+            let found = action.when.alarms().iter().find(is_beside)?;
+            could_be_met(&action.when, input).then_some(found.metric.as_str())
+        })
     }
+}
+
+/// Whether the condition could be met by the values that are unknown.
+fn could_be_met(when: &When, input: DecisionInput) -> bool {
+    let is_active = |alarm: &Alarm| input.monitoring.alarms.iter().any(|state| is_of(state, alarm));
+    when.is_met(|alarm| is_active(alarm) || is_unknown(&alarm.metric, input))
 }
 
 /// Whether the metric has no current value, or its source has failed since: the last value may be too low by now.
@@ -194,16 +207,17 @@ fn is_unknown(metric: &str, input: DecisionInput) -> bool {
 
 /// Whether the alarm was served since its value is missing. However long it is missing, that is one measurement. A
 /// formula with an assumed operand has a new value when another operand has one.
-fn was_served(status: &DecisionStatus, alarm: &AlarmState, input: DecisionInput) -> bool {
+fn was_served(status: &DecisionStatus, candidate: &AlarmCandidate, alarm: &AlarmState, input: DecisionInput) -> bool {
     let unknown = input.monitoring.unknown.iter().find(|unknown| unknown.metric == alarm.metric);
     let mut values = input.monitoring.values.iter();
     let assumed = values.find(|reading| reading.metric == alarm.metric && reading.assumed_operand.is_some());
     let of_formula = assumed.map(|reading| reading.measured_at.as_ref().unwrap_or(&reading.at));
     let Some(since) = unknown.map(|unknown| &unknown.since).or(of_formula) else { return false };
-    let counter = status.counters.iter().find(|counter| counter.metric == alarm.metric);
+    let counter = status.counters.iter().find(|counter| counter.metric == candidate.lead.metric);
     let served = counter.and_then(|counter| counter.last_served.as_ref());
     let mut dry_runs = status.history.iter().filter(|entry| entry.outcome == Some(Outcome::DryRun));
-    served.is_some_and(|at| at >= since) || dry_runs.any(|entry| entry.metric == alarm.metric && entry.at >= *since)
+    served.is_some_and(|at| at >= since)
+        || dry_runs.any(|entry| entry.when.is_about(&alarm.metric) && entry.at >= *since)
 }
 
 /// Rejects every alarm while the effect of a decision is awaited.
@@ -223,11 +237,12 @@ fn check_in_flight(status: &DecisionStatus, input: DecisionInput) -> Result<(), 
 fn next_rung(
     action: &AlarmAction,
     status: &DecisionStatus,
-    alarm: &AlarmState,
-    value: Option<f64>,
+    context: OrderContext,
     now: Timestamp,
 ) -> Result<usize, AlarmRejection> {
-    match action.ladder().next_step(ladder_state(status, alarm), value, now) {
+    let value = action.when.one().and_then(|alarm| context.value(&alarm.metric));
+    let state = status.ladders.iter().find(|state| state.when == action.when);
+    match action.ladder().next_step(state, value, now) {
         LadderStep::Climb(rung) => Ok(rung),
         LadderStep::Settling(until) => {
             let message = format!("its last action settles until {}", time_text(until));
@@ -269,7 +284,7 @@ pub fn action_history(rules: &DecisionRules, status: &DecisionStatus) -> Vec<Act
 /// Returns the action of a history entry. If its rung was removed from the spec, direction and dimension are unknown.
 fn past_action(rules: &DecisionRules, entry: &Entry) -> Act {
     let change = entry.effect.as_deref().and_then(|effect| effect.split_once(CHANGES_TO));
-    let rung = usize::try_from(entry.rung).ok().and_then(|index| rules.rung(&entry.metric, entry.side, index));
+    let rung = usize::try_from(entry.rung).ok().and_then(|index| rules.rung(&entry.when, index));
     Act {
         seq: entry.seq,
         at: entry.ended.as_ref().unwrap_or(&entry.at).clone(),
@@ -280,14 +295,14 @@ fn past_action(rules: &DecisionRules, entry: &Entry) -> Act {
 }
 
 /// Whether the alarm was rejected at the last iteration for a reason that can end without a new sample.
-fn was_held_back(status: &DecisionStatus, alarm: &AlarmState) -> bool {
-    let mut rejected = status.rejected.iter();
-    rejected.any(|one| one.metric == alarm.metric && one.side == alarm.side && may_expire(one.reason))
+fn was_held_back(status: &DecisionStatus, candidate: &AlarmCandidate) -> bool {
+    status.rejected.iter().any(|one| candidate.is(&one.when) && may_expire(one.reason))
 }
 
 /// Message if no alarm was chosen.
 pub fn hold_message(rejected: &[Rejected]) -> String {
-    rejected.first().map_or_else(|| "No Event".into(), |first| format!("Hold {}: {}", first.metric, first.message))
+    let hold = |first: &Rejected| format!("Hold {}: {}", first.when.subject(), first.message);
+    rejected.first().map_or_else(|| "No Event".into(), hold)
 }
 
 /// Whether a rejection with this reason can end without a new sample. An alarm that was outranked, or that came while a
@@ -305,10 +320,6 @@ fn may_expire(reason: LoopReason) -> bool {
             | LoopReason::NoExecutor
             | LoopReason::Blocked
     )
-}
-
-fn ladder_state<'a>(status: &'a DecisionStatus, alarm: &AlarmState) -> Option<&'a LadderState> {
-    status.ladders.iter().find(|state| state.metric == alarm.metric && state.side == alarm.side)
 }
 
 /// Rejection while this decision is open.
@@ -331,12 +342,12 @@ fn in_flight(open: &Chosen) -> AlarmRejection {
 }
 
 /// Rejects an alarm whose value does not show the effect of the last action: it was measured before. One measurement
-/// leads to one action, however often it is evaluated.
-fn check_measured(alarm: &AlarmState, input: DecisionInput) -> Result<(), AlarmRejection> {
+/// leads to one action, however often it is evaluated. For several alarms together, each value must be newer.
+fn check_measured(candidate: &AlarmCandidate, input: DecisionInput) -> Result<(), AlarmRejection> {
     let Some(last) = input.executor.and_then(|executor| last_carried_out(executor.status)) else { return Ok(()) };
     // The number of an action that tracks is absolute: it is right for an older sample, too, if the replicas were read
     // after the last change.
-    let tracked = input.monitoring.tracking.as_ref().filter(|_| alarm.side == Side::Target);
+    let tracked = input.monitoring.tracking.as_ref().filter(|_| candidate.is_target());
     if let Some(state) = tracked {
         return match state.at > last.at {
             true => Ok(()),
@@ -346,7 +357,10 @@ fn check_measured(alarm: &AlarmState, input: DecisionInput) -> Result<(), AlarmR
             }
         };
     }
-    if measured_at(alarm, input).is_none_or(|at| *at <= last.at) {
+    let newer =
+        candidate.alarms.iter().filter(|alarm| measured_at(alarm, input).is_some_and(|at| *at > last.at)).count();
+    let needed = if candidate.is_any() { 1 } else { candidate.alarms.len() };
+    if newer < needed {
         let message = format!("it was measured before decision {} took effect", last.seq);
         return Err(AlarmRejection::new(LoopReason::InFlight, message));
     }

@@ -7,6 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::common::{later, micro_time};
 use ganglion_api::closed_loop::metric::Side;
+use ganglion_api::closed_loop::when::When;
 use ganglion_api::decision::LadderState;
 use ganglion_api::scalars::Number;
 use ganglion_core::quantity;
@@ -35,8 +36,8 @@ pub struct Ladder<'a> {
     pub rungs: usize,
     /// The time after which an effect can be judged.
     pub settle: SignedDuration,
-    /// The side of the alarm.
-    pub side: Side,
+    /// The alarm or the combination of alarms.
+    pub when: &'a When,
     /// Digest of the ladder in the spec.
     pub digest: &'a str,
 }
@@ -62,8 +63,10 @@ impl Ladder<'_> {
     /// Whether the value improved since the last action. An unknown value counts as improved: no stronger action is
     /// taken blindly.
     fn helped(&self, state: &LadderState, value: Option<f64>) -> bool {
+        // A combination has no value, and it is still met; otherwise the ladder would not be evaluated.
+        let Some(alarm) = self.when.one() else { return false };
         let before = state.value.as_ref().and_then(|value| quantity::number(value.as_str()).ok());
-        match (before, value, self.side) {
+        match (before, value, alarm.side) {
             (Some(before), Some(value), Side::Low) => value > before,
             (Some(before), Some(value), Side::High) => value < before,
             // The alarm is still raised; otherwise the ladder would not be evaluated.
@@ -75,10 +78,9 @@ impl Ladder<'_> {
     }
 
     /// The state after an action of this rung that was carried out at this time, because of this value.
-    pub fn acted(&self, metric: &str, rung: usize, value: Option<Number>, at: Timestamp) -> LadderState {
+    pub fn acted(&self, rung: usize, value: Option<Number>, at: Timestamp) -> LadderState {
         LadderState {
-            metric: metric.to_owned(),
-            side: self.side,
+            when: self.when.clone(),
             rung: i32::try_from(rung).unwrap_or(0),
             judge_at: (!self.settle.is_zero()).then(|| micro_time(later(at, self.settle))),
             value,
@@ -89,12 +91,11 @@ impl Ladder<'_> {
     }
 
     /// The state after an action of this rung failed: the next rung, or a pause until this time.
-    pub fn failed(&self, metric: &str, rung: usize, until: Timestamp) -> LadderState {
+    pub fn failed(&self, rung: usize, until: Timestamp) -> LadderState {
         let next = rung.saturating_add(1);
         let left = next < self.rungs;
         LadderState {
-            metric: metric.to_owned(),
-            side: self.side,
+            when: self.when.clone(),
             rung: if left { i32::try_from(next).unwrap_or(0) } else { 0 },
             judge_at: None,
             value: None,

@@ -9,8 +9,8 @@ use crate::common::{FieldError, duration, elapsed, later, micro_time, time_text}
 use crate::schedule::{self, Calendar};
 use ganglion_api::closed_loop::policy::{self, Calm, Oscillation, Policy};
 use ganglion_api::closed_loop::reasons::LoopReason;
+use ganglion_api::closed_loop::when::When;
 use ganglion_api::decision::{Act, Direction, LimitState, Rejected};
-use ganglion_api::monitoring::AlarmState;
 
 /// Number of actions that are stored regardless of their age: the last one, and the one before it in case the last one
 /// has no effect.
@@ -69,8 +69,8 @@ impl AlarmRejection {
     }
 
     /// Converts the rejection for the status.
-    pub fn reported(self, alarm: &AlarmState) -> Rejected {
-        Rejected { metric: alarm.metric.clone(), side: alarm.side, reason: self.reason, message: self.message }
+    pub fn reported(self, when: When) -> Rejected {
+        Rejected { when, reason: self.reason, message: self.message }
     }
 }
 

@@ -3,6 +3,8 @@
 //! | file | content |
 //! |---|---|
 //! | `rules` | the parsed spec of a Decision; types that the other files share |
+//! | `alarm_action` | the parsed action for an alarm or a combination of alarms |
+//! | `candidate` | the actions that the active alarms trigger |
 //! | `order` | the order of alarms |
 //! | `ladder` | the next rung of a ladder |
 //! | `limits` | whether a dwell, a budget or oscillation blocks an action; why an alarm is not served |
@@ -10,6 +12,8 @@
 //! | `settlement` | the outcome of the last decision |
 //! | `decide` | the next status |
 
+mod alarm_action;
+mod candidate;
 pub mod decide;
 mod evaluate;
 pub mod ladder;
@@ -21,5 +25,6 @@ pub mod settlement;
 #[cfg(test)]
 mod tests;
 
+pub use candidate::{is_met, met_since};
 pub use decide::Decided;
 pub use rules::{DecisionInput, DecisionRules, Executor};

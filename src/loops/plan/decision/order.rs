@@ -1,8 +1,13 @@
 //! The order of alarms: by rank, by weight, or by a user's expression. Equal alarms are ordered by rank.
+//!
+//! A combination has the place of its first alarm: how urgent it is does not depend on what else must hold. Among
+//! candidates of the same place, the more specific one is first; otherwise a combination with `all` would never be
+//! served beside an action for one of its alarms.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
+use super::candidate::AlarmCandidate;
 use crate::common::{FieldError, number};
 use ganglion_api::closed_loop::policy::{Policy, Select};
 use ganglion_api::decision::Counter;
@@ -21,10 +26,10 @@ pub enum Selection {
     Expression(Score),
 }
 
-/// An alarm at its place in the order.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct RankedAlarm<'a> {
-    pub alarm: &'a AlarmState,
+/// A candidate at its place in the order.
+#[derive(Clone, Debug)]
+pub struct RankedCandidate<'a> {
+    pub candidate: AlarmCandidate<'a>,
     /// The expression returned no number above 0: the alarm is not served.
     pub refused: bool,
 }
@@ -95,14 +100,26 @@ impl OrderContext<'_> {
     }
 }
 
-/// The alarms in the order in which they are evaluated.
-pub fn order<'a>(selection: &Selection, alarms: &'a [AlarmState], context: OrderContext) -> Vec<RankedAlarm<'a>> {
-    let mut scored: Vec<(Option<f64>, &AlarmState)> =
-        alarms.iter().map(|alarm| (score(selection, alarm, context), alarm)).collect();
-    scored.sort_by(|(a_score, a), (b_score, b)| {
+/// The candidates in the order in which they are evaluated, each led by its first alarm.
+pub fn order<'a>(
+    selection: &Selection,
+    candidates: Vec<AlarmCandidate<'a>>,
+    context: OrderContext,
+) -> Vec<RankedCandidate<'a>> {
+    let compare = |(a_score, a): &(Option<f64>, &AlarmState), (b_score, b): &(Option<f64>, &AlarmState)| {
         descending(*a_score, *b_score).then_with(|| context.compare_places(a, b))
+    };
+    let led = |candidate: AlarmCandidate<'a>| {
+        let scored = candidate.alarms.iter().map(|alarm| (score(selection, alarm, context), *alarm));
+        let (score, lead) = scored.min_by(compare).unwrap_or((None, candidate.lead));
+        ((score, lead), AlarmCandidate { lead, ..candidate })
+    };
+    let mut scored: Vec<((Option<f64>, &AlarmState), AlarmCandidate)> = candidates.into_iter().map(led).collect();
+    scored.sort_by(|(a, a_candidate), (b, b_candidate)| {
+        compare(a, b).then_with(|| a_candidate.specificity().cmp(&b_candidate.specificity()))
     });
-    scored.into_iter().map(|(score, alarm)| RankedAlarm { alarm, refused: score.is_none() }).collect()
+    let ranked = scored.into_iter();
+    ranked.map(|((score, _), candidate)| RankedCandidate { candidate, refused: score.is_none() }).collect()
 }
 
 /// Orders the highest score first, no score last.

@@ -2,17 +2,18 @@
 //!
 //! The other files of this folder implement the steps of a decision as methods of [`DecisionRules`].
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
+use super::alarm_action::AlarmAction;
 use super::ladder::Ladder;
 use super::limits::PolicyLimits;
 use super::order::{OrderContext, Selection};
 use crate::common::{FieldError, action_field, duration};
-use crate::schedule::{self, Calendar};
+use crate::schedule;
 use ganglion_api::closed_loop::TargetRef;
-use ganglion_api::closed_loop::action::{Alarm, Rung};
-use ganglion_api::closed_loop::metric::Side;
+use ganglion_api::closed_loop::action::Rung;
 use ganglion_api::closed_loop::policy::Lowering;
+use ganglion_api::closed_loop::when::When;
 use ganglion_api::closed_loop::{LoopMode, Trace};
 use ganglion_api::decision::{Chosen, Counter, DecisionSpec, DecisionStatus};
 use ganglion_api::execution::{Execution, ExecutionStatus};
@@ -40,23 +41,6 @@ pub struct DecisionRules {
     pub(super) lowering: Lowering,
     pub(super) actions: Vec<AlarmAction>,
     pub(super) history: usize,
-}
-
-/// The parsed actions of one alarm.
-#[derive(Clone, Debug)]
-pub(super) struct AlarmAction {
-    pub(super) when: Alarm,
-    pub(super) settle: SignedDuration,
-    pub(super) rungs: Vec<Rung>,
-    /// Digest of the rungs and the settle time.
-    pub(super) digest: String,
-    pub(super) windows: Vec<Calendar>,
-}
-
-impl AlarmAction {
-    pub(super) fn ladder(&self) -> Ladder<'_> {
-        Ladder { rungs: self.rungs.len(), settle: self.settle, side: self.when.side, digest: &self.digest }
-    }
 }
 
 /// The loop's Execution, as last read.
@@ -100,6 +84,9 @@ impl DecisionRules {
         let mut actions = Vec::new();
         for action in &spec.actions {
             let field = action_field(&action.when);
+            if action.when.alarms().is_empty() {
+                return Err(FieldError::new("actions", "set metric and side, or all, or any in each when"));
+            }
             let settle = duration(&format!("{field}.settle"), action.settle.as_ref())?;
             for (index, rung) in action.ladder.iter().enumerate() {
                 let path = rung.patch.as_ref().map(|patch| document::path_parts(&patch.path));
@@ -131,22 +118,22 @@ impl DecisionRules {
         })
     }
 
-    pub(super) fn action_for(&self, metric: &str, side: Side) -> Option<&AlarmAction> {
-        self.actions.iter().find(|action| action.when.metric == metric && action.when.side == side)
+    fn action_for(&self, when: &When) -> Option<&AlarmAction> {
+        self.actions.iter().find(|action| action.when == *when)
     }
 
-    pub(super) fn ladder(&self, metric: &str, side: Side) -> Option<Ladder<'_>> {
-        Some(self.action_for(metric, side)?.ladder())
+    pub(super) fn ladder(&self, when: &When) -> Option<Ladder<'_>> {
+        Some(self.action_for(when)?.ladder())
     }
 
-    pub(super) fn rung(&self, metric: &str, side: Side, rung: usize) -> Option<&Rung> {
-        self.action_for(metric, side)?.rungs.get(rung)
+    pub(super) fn rung(&self, when: &When, rung: usize) -> Option<&Rung> {
+        self.action_for(when)?.rungs.get(rung)
     }
 
     /// Whether the action of this decision is still in the spec, at the same place.
     pub(super) fn has_rung(&self, chosen: &Chosen) -> bool {
         let index = usize::try_from(chosen.rung).unwrap_or(0);
-        self.rung(&chosen.metric, chosen.side, index).is_some_and(|rung| *rung == chosen.action)
+        self.rung(&chosen.served(), index).is_some_and(|rung| *rung == chosen.action)
     }
 
     pub(super) fn order_context<'a>(&'a self, counters: &'a [Counter], input: DecisionInput<'a>) -> OrderContext<'a> {

@@ -8,6 +8,7 @@
 
 use jiff::Timestamp;
 
+use super::candidate::is_met;
 use super::ladder;
 use super::rules::{DecisionInput, DecisionRules, Executor};
 use crate::common::{later, micro_time};
@@ -32,22 +33,22 @@ pub fn apply_outcome(rules: &DecisionRules, status: &mut DecisionStatus, input: 
     let Some(conclusion) = record_outcome(status, input.executor, input.now) else { return };
     rules.forget_acts(status, input.now);
     let Conclusion { chosen, outcome, carried_out, at } = conclusion;
-    let Some(ladder) = rules.ladder(&chosen.metric, chosen.side) else { return };
-    let is_raised = is_raised(&input.monitoring.alarms, &chosen);
+    let Some(ladder) = rules.ladder(&chosen.served()) else { return };
+    let is_raised = is_met(&chosen.served(), &input.monitoring.alarms);
     // A ladder that was changed meanwhile is not the one that failed. Its first rung waits for the effect of this one.
     let is_same = rules.has_rung(&chosen);
     let rung = usize::try_from(chosen.rung).ok().filter(|_| is_same).unwrap_or(0);
     match outcome {
         Outcome::Limited if is_same => {
-            set_ladder(status, ladder.failed(&chosen.metric, rung, later(at, ladder::LIMITED_PAUSE)));
+            set_ladder(status, ladder.failed(rung, later(at, ladder::LIMITED_PAUSE)));
         }
         Outcome::Failed if is_same => {
-            set_ladder(status, ladder.failed(&chosen.metric, rung, later(at, ladder::FAILED_PAUSE)));
+            set_ladder(status, ladder.failed(rung, later(at, ladder::FAILED_PAUSE)));
         }
         // If the alarm was cleared in the meantime, its ladder starts again.
         Outcome::Served | Outcome::Overtaken | Outcome::Lost if carried_out && is_raised => {
             let value = entry(status, chosen.seq).and_then(|entry| entry.value.clone()).filter(|_| is_same);
-            set_ladder(status, ladder.acted(&chosen.metric, rung, value, at));
+            set_ladder(status, ladder.acted(rung, value, at));
         }
         Outcome::Limited
         | Outcome::Failed
@@ -61,7 +62,7 @@ pub fn apply_outcome(rules: &DecisionRules, status: &mut DecisionStatus, input: 
 
 /// Sets the state of a ladder.
 pub fn set_ladder(status: &mut DecisionStatus, state: LadderState) {
-    status.ladders.retain(|old| (&old.metric, old.side) != (&state.metric, state.side));
+    status.ladders.retain(|old| old.when != state.when);
     status.ladders.push(state);
 }
 
@@ -234,7 +235,7 @@ pub fn withdraw_if_unwanted(
     if executor.is_some_and(|executor| is_taken_up(&chosen, executor)) {
         return;
     }
-    let is_raised = alarms.is_none_or(|alarms| is_raised(alarms, &chosen));
+    let is_raised = alarms.is_none_or(|alarms| is_met(&chosen.served(), alarms));
     let has_mode = rules.mode == chosen.mode && rules.mode != LoopMode::Paused;
     if !(is_raised && rules.has_rung(&chosen) && has_mode) {
         withdraw(status);
@@ -246,11 +247,6 @@ pub fn withdraw(status: &mut DecisionStatus) {
     let Some(seq) = status.chosen.as_ref().map(|chosen| chosen.seq) else { return };
     set_outcome(status, seq, Some(Outcome::Withdrawn));
     status.acts.retain(|act| act.seq != seq);
-}
-
-/// Whether the alarm of the decision is among these.
-fn is_raised(alarms: &[AlarmState], chosen: &Chosen) -> bool {
-    alarms.iter().any(|alarm| alarm.metric == chosen.metric && alarm.side == chosen.side)
 }
 
 /// Returns the counter of a metric; creates it if it does not exist.

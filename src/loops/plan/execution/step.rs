@@ -117,7 +117,7 @@ fn begin(context: &ExecutionContext, chosen: &Chosen, seen: &TargetState) -> Exe
         }
         Err(NoPlan::Failed(LoopReason::SpecInvalid, problem)) => {
             let index = usize::try_from(chosen.rung).unwrap_or(0);
-            let place = rung::place(&chosen.action, index, chosen.side, &chosen.metric);
+            let place = rung::place(&chosen.action, index, &chosen.served());
             let message = format!("{place}: {problem}");
             ended(context, chosen.seq, ExecutionState::Failed, LoopReason::SpecInvalid, &message)
         }

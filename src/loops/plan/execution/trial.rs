@@ -53,6 +53,7 @@ pub fn trial(loop_name: &str, target: &TargetRef, rung: &Rung, seen: &TargetStat
         seq: 0,
         metric: String::new(),
         side: Side::default(),
+        when: None,
         rung: 0,
         action: rung.clone(),
         at: micro_time(now),

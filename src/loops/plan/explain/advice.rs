@@ -82,7 +82,7 @@ fn names(subject: &ExplainedLoop) -> (String, String) {
 /// Returns advice about a rejected alarm. None if the alarm waits for a sample or for time, or if a condition of the
 /// loop covers it.
 fn rejected(passed: &Rejected) -> Option<String> {
-    let alarm = format!("{} {}", passed.side, passed.metric);
+    let alarm = &passed.when;
     match passed.reason {
         LoopReason::Exhausted => {
             Some(format!("No rung is left for {alarm}: raise the max, or add a rung to its ladder."))
@@ -178,6 +178,7 @@ fn words(reason: LoopReason) -> Option<&'static str> {
         R::TimedOut | R::Failed | R::Lost | R::Overtaken => {
             "The loop continues with the next decision. If this happens again, check the target."
         }
+        R::NotAllActive => "Wait: the action is taken once all its alarms are active.",
         R::NoAction => "Add an action for the alarm in spec.actions.",
         R::NotSelected => "policy.expression must return a number above 0 for each alarm that should be served.",
         R::OutsideWindow => "Wait until the window opens, or change during of the action.",

@@ -13,11 +13,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 
 use crate::common::{CHANGE_UNDONE, LAST_ACTION_SUCCEEDED, TRACKING, UTILIZATION_FEEDBACK};
-use crate::decision::{Executor, settlement};
+use crate::decision::{Executor, met_since, settlement};
 pub use crate::proposal::Proposal;
 use crate::tuning::effective_policy::declared_rank;
 pub use advice::proposal;
 use ganglion_api::closed_loop::metric::{Metric, Side};
+use ganglion_api::closed_loop::when::When;
 use ganglion_api::decision::{Decision, Entry, LimitState, Outcome, Repetitions};
 use ganglion_api::execution::ExecutionState;
 use ganglion_api::monitoring::{AlarmState, MonitoringStatus, Reading, RefusedSamples};
@@ -93,11 +94,11 @@ fn history(subject: &ExplainedLoop) -> String {
 }
 
 fn row(subject: &ExplainedLoop, entry: &Entry) -> [String; 8] {
-    let level = level(subject.metrics(), &entry.metric, entry.side);
+    let level = entry.when.one().and_then(|alarm| level(subject.metrics(), &alarm.metric, alarm.side));
     [
         clock(entry.at.0),
         entry.seq.to_string(),
-        format!("{} {}", entry.side, entry.metric),
+        entry.when.to_string(),
         entry.value.as_ref().map_or("-", |value| value.as_str()).to_owned(),
         level.unwrap_or_else(|| "-".to_owned()),
         entry.action.clone(),
@@ -166,6 +167,10 @@ fn last_sample(subject: &ExplainedLoop) -> String {
         line(&name, &words);
     }
     line("alarms", &alarms(subject, &watched.alarms));
+    let actions = subject.parent.spec.actions.iter().flatten();
+    for when in actions.map(|action| &action.when).filter(|when| when.one().is_none()) {
+        line("combined", &combined(when, watched));
+    }
     for pending in &watched.pending {
         let since = clock(pending.since.0);
         line("not yet", &format!("{} {}: pending since {since}", pending.side, pending.metric));
@@ -179,7 +184,7 @@ fn last_sample(subject: &ExplainedLoop) -> String {
     if let Some(decided) = subject.decided() {
         line("decision", decided.message.as_deref().unwrap_or("none yet"));
         for passed in &decided.rejected {
-            let words = format!("{} {}: {} ({})", passed.side, passed.metric, passed.message, passed.reason.as_str());
+            let words = format!("{}: {} ({})", passed.when, passed.message, passed.reason.as_str());
             line("rejected", &words);
         }
     }
@@ -216,6 +221,14 @@ fn alarms(subject: &ExplainedLoop, alarms: &[AlarmState]) -> String {
         format!("{} {} ({level} since {}{doubt})", alarm.side, alarm.metric, clock(alarm.since.0))
     };
     if alarms.is_empty() { "none".to_owned() } else { alarms.iter().map(words).collect::<Vec<_>>().join(", ") }
+}
+
+/// Describes whether a combination of alarms is met, and since when, or what is missing.
+fn combined(when: &When, watched: &MonitoringStatus) -> String {
+    match met_since(when, watched) {
+        Ok(since) => format!("{when}: met since {}", clock(since)),
+        Err(why) => format!("{when}: not met: {why}"),
+    }
 }
 
 /// Describes a newer pushed sample that is not in the status.

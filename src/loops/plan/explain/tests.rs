@@ -154,6 +154,30 @@ fn a_value_over_a_period_names_the_period() {
 }
 
 #[test]
+fn a_combination_is_told_as_met_or_with_what_is_missing() {
+    let mut family = family();
+    let low = |metric: &str| json!({"metric": metric, "side": "Low"});
+    let all = json!({"when": {"all": [low("cpu"), low("memory")]}, "ladder": [{"scale": {"by": 1, "max": 10}}]});
+    family.parent["spec"]["actions"] = json!([all]);
+    let entry = format!("1 {} Low cpu and Low memory - rung 0 | scale by 1, at most 10 | Served | 3 -> 4", at(1));
+    family.decision["status"]["history"] = json!([entry]);
+    let told = |family: &Family, words: &str| {
+        let text = explanation(family);
+        assert!(text.contains(words), "{words:?} is not in\n{text}");
+    };
+    told(
+        &family,
+        "\n2026-11-21 10:00:01  1   Low cpu and Low memory  -      -      scale by 1, at most 10  Served   3 → 4\n",
+    );
+    told(&family, "\n  combined     Low cpu and Low memory: met since 2026-11-21 10:00:01\n");
+    family.monitoring["status"]["alarms"] = json!([format!("Low cpu since {}", at(1))]);
+    told(&family, "\n  combined     Low cpu and Low memory: not met: Low memory is not active\n");
+    family.monitoring["status"]["unknown"] = json!([{"metric": "memory", "since": at(2), "message": "no answer"}]);
+    told(&family, "\n  combined     Low cpu and Low memory: not met: memory is unknown\n");
+    told(&family, "\n  unknown      memory, since 2026-11-21 10:00:02: no answer\n");
+}
+
+#[test]
 fn a_tuning_of_a_loop_that_was_taken_out_of_the_list_is_not_told_as_in_effect() {
     let mut family = family();
     family.parent["spec"]["tunable"]["by"] = json!(["other"]);

@@ -439,7 +439,7 @@ impl Loop {
 
     /// Returns the metrics in the order in which they were served.
     pub fn served(&self) -> Vec<&str> {
-        self.decision.history.iter().map(|entry| entry.metric.as_str()).collect()
+        self.decision.history.iter().map(|entry| entry.when.alarms()[0].metric.as_str()).collect()
     }
 
     pub fn messages(&self) -> (&str, &str) {

@@ -87,7 +87,7 @@ proptest! {
             now += pause;
             let before = this.replicas;
             this.push(at(now), &[("a", &a), ("b", "NaN")]);
-            let served = this.decision.history.last().map(|entry| entry.metric.clone());
+            let served = this.decision.history.last().map(|entry| entry.when.subject());
             let lowered = this.replicas < before;
             prop_assert!(!lowered || served.as_deref() == Some("a"));
             prop_assert!(!lowered || quantity::number(&a).is_ok());

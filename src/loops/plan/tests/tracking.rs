@@ -221,7 +221,7 @@ fn t24_an_unknown_metric_could_ask_for_more() {
     more.name = "more".into();
     web.spec.metrics.push(more);
     let mut action = web.spec.actions.as_ref().unwrap()[0].clone();
-    action.when.metric = "more".into();
+    action.when = serde_json::from_value(json!({"metric": "more", "side": "Target"})).unwrap();
     web.spec.actions.as_mut().unwrap().push(action);
     web.pass(at(0), &[("queue", value("10")), ("more", down())]);
     assert_eq!(web.replicas, 3);

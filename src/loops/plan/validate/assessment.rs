@@ -23,7 +23,7 @@ use crate::monitoring::{MonitoringRules, NOT_YET};
 use crate::proposal::{self, Proposal};
 use crate::rung;
 use crate::tuning::effective_policy;
-use ganglion_api::closed_loop::metric::{Metric, Side};
+use ganglion_api::closed_loop::metric::Metric;
 use ganglion_api::closed_loop::reasons::LoopReason;
 use ganglion_api::closed_loop::status::{Effective, LoopSummary, SeenOwner};
 use ganglion_api::closed_loop::{ClosedLoopSpec, ClosedLoopStatus, LoopMode};
@@ -440,11 +440,6 @@ fn no_sample_message(case: &AssessmentInput, unknown: &[UnknownMetric], message:
         _ if case.spec.metrics.iter().all(awaits) => format!("waiting for the first sample: {push}"),
         _ => format!("{message}; to send a sample: {push}"),
     }
-}
-
-/// Whether an action of the loop is on side Target.
-pub fn tracks(spec: &ClosedLoopSpec) -> bool {
-    spec.actions.iter().flatten().any(|action| action.when.side == Side::Target)
 }
 
 /// Difference that users see: everything except the last decision and times is written at once.

@@ -35,7 +35,7 @@ pub fn feedback(spec: &ClosedLoopSpec) -> Option<String> {
 
 /// Whether an action keeps the utilization of this metric at a target.
 fn is_tracked_in_percent(spec: &ClosedLoopSpec, metric: &str) -> bool {
-    let mut actions = spec.actions.iter().flatten().filter(|action| action.when.metric == metric);
+    let mut actions = spec.actions.iter().flatten().filter(|action| action.when.is_about(metric));
     let is_of_percent = |rung: &Rung| {
         let track = rung.scale.as_ref().and_then(|scale| scale.track.as_ref());
         track.is_some_and(|track| track.type_ == TrackType::Utilization)
@@ -56,8 +56,8 @@ fn acting_metric(spec: &ClosedLoopSpec, metric: &Metric) -> Option<String> {
         let found: Vec<&str> = formulas.map(|one| one.name.as_str()).collect();
         dependent.extend(found);
     }
-    let mut acting = spec.actions.iter().flatten().map(|action| action.when.metric.as_str());
-    acting.find(|name| dependent.contains(name)).map(str::to_owned)
+    let mut acting = spec.actions.iter().flatten().flat_map(|action| action.when.alarms());
+    acting.find(|alarm| dependent.contains(alarm.metric.as_str())).map(|alarm| alarm.metric.clone())
 }
 
 /// The names in an expression.
@@ -70,7 +70,7 @@ fn changing_rung(spec: &ClosedLoopSpec, source: &ResourceUse) -> Option<String> 
     spec.actions.iter().flatten().find_map(|action| {
         let mut rungs = action.ladder.iter().enumerate();
         let (index, rung) = rungs.find(|(_, rung)| changes_requests(rung, source))?;
-        Some(rung::place(rung, index, action.when.side, &action.when.metric))
+        Some(rung::place(rung, index, &action.when))
     })
 }
 

@@ -91,10 +91,11 @@ pub struct PlacedRung {
 impl PreflightQuestion {
     pub fn new(uid: Uid, spec: &ClosedLoopSpec) -> Self {
         let placed = spec.actions.iter().flatten().flat_map(|action| {
-            action.ladder.iter().enumerate().map(|(index, rung)| PlacedRung {
-                rung: rung.clone(),
-                place: rung::place(rung, index, action.when.side, &action.when.metric),
-            })
+            action
+                .ladder
+                .iter()
+                .enumerate()
+                .map(|(index, rung)| PlacedRung { rung: rung.clone(), place: rung::place(rung, index, &action.when) })
         });
         let (target, account) = (spec.target.clone(), spec.service_account_name.clone());
         let adapters = spec.metrics.iter().filter(|metric| is_of_adapter(&metric.source));

@@ -79,7 +79,11 @@ impl TrackedParts {
             scales.any(|track| track.type_ == TrackType::Value)
         };
         Self {
-            metrics: tracking.clone().map(|action| action.when.metric.clone()).collect(),
+            metrics: tracking
+                .clone()
+                .flat_map(|action| action.when.alarms())
+                .map(|alarm| alarm.metric.clone())
+                .collect(),
             counts_ready_pods: tracking.clone().any(of_value),
         }
     }

@@ -7,7 +7,9 @@ use serde_json::{Value, json};
 use super::{LOW, alone, counters, monitored, reasons};
 use crate::decision::{DecisionInput, DecisionRules, Executor};
 use crate::tests::bench::{Loop, at, demo, spec, up_and_down};
+use ganglion_api::closed_loop::metric::Side;
 use ganglion_api::closed_loop::reasons::LoopReason;
+use ganglion_api::closed_loop::when::{Alarm, When};
 use ganglion_api::decision::{COUNTERS_LIMIT, Outcome, Repetitions};
 use ganglion_api::execution::{ExecutionState, ExecutionStatus};
 
@@ -90,7 +92,7 @@ fn the_counters_of_metrics_that_are_renamed_are_bounded() {
     for round in 1..40 {
         let name = format!("cpu{round}");
         this.spec.metrics[0].name.clone_from(&name);
-        this.spec.actions.as_mut().unwrap()[0].when.metric.clone_from(&name);
+        this.spec.actions.as_mut().unwrap()[0].when = When::One(Alarm { metric: name.clone(), side: Side::Low });
         this.push(at(round), &[(&name, "2"), ("memory", "40")]);
     }
     let names: Vec<&str> = this.decision.counters.iter().map(|counter| counter.metric.as_str()).collect();
@@ -343,7 +345,7 @@ fn equal_dry_runs_in_a_row_are_one_line_of_the_history() {
     assert_eq!(only(&this), (3, MicroTime(at(2)), Some(repeated)));
     this.push(at(3), &[("cpu", "8"), ("memory", "40")]);
     let entries = &this.decision.history;
-    assert_eq!((entries.len(), entries[1].metric.as_str(), entries[1].repeated.is_none()), (2, "memory", true));
+    assert_eq!((entries.len(), entries[1].when.subject().as_str(), entries[1].repeated.is_none()), (2, "memory", true));
 }
 
 #[test]

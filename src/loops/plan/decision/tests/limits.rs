@@ -71,7 +71,7 @@ fn a_loop_without_limits_keeps_the_last_two_actions_and_the_last_of_each_dimensi
 const LOW: [(&str, &str); 2] = [("cpu", "2"), ("memory", "40")];
 
 fn reasons(this: &Loop) -> Vec<(&str, LoopReason)> {
-    this.decision.rejected.iter().map(|one| (one.metric.as_str(), one.reason)).collect()
+    this.decision.rejected.iter().map(|one| (one.when.alarms()[0].metric.as_str(), one.reason)).collect()
 }
 
 #[test]

@@ -92,7 +92,7 @@ fn setting(to: &str, side: &str, policy: Value) -> Loop {
     let set = json!([{"patch": {"path": "spec.replicas", "to": to}}]);
     let metric = if side == "Missing" { "memory" } else { "cpu" };
     let actions = this.spec.actions.as_mut().unwrap();
-    actions.retain(|action| action.when.metric == "memory");
+    actions.retain(|action| action.when.is_about("memory"));
     let action = json!({"when": {"metric": metric, "side": side}, "ladder": set});
     actions.push(serde_json::from_value(action).unwrap());
     this

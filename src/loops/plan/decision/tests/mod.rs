@@ -1,6 +1,7 @@
 //! Tests of the second stage, and the helpers that they share.
 
 mod carried_out;
+mod combined;
 mod decide;
 mod limits;
 mod lowering;
@@ -18,7 +19,7 @@ use ganglion_api::execution::ExecutionStatus;
 const LOW: [(&str, &str); 2] = [("cpu", "2"), ("memory", "40")];
 
 fn reasons(this: &Loop) -> Vec<(&str, LoopReason)> {
-    this.decision.rejected.iter().map(|one| (one.metric.as_str(), one.reason)).collect()
+    this.decision.rejected.iter().map(|one| (one.when.alarms()[0].metric.as_str(), one.reason)).collect()
 }
 
 fn counters(this: &Loop, metric: &str) -> (i64, i64, i64) {

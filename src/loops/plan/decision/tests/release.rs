@@ -154,7 +154,7 @@ fn who_was_served_is_not_served_again_when_another_is_held_back_by_something_els
     let mut this = known_for(json!({"rank": ["memory", "cpu"]}), "1h");
     let window = json!([{"cron": "6 11 * * *", "duration": "1m"}]);
     let actions = this.spec.actions.as_mut().unwrap();
-    let memory = actions.iter_mut().find(|action| action.when.metric == "memory").unwrap();
+    let memory = actions.iter_mut().find(|action| action.when.is_about("memory")).unwrap();
     memory.settle = Some("90s".into());
     memory.during = Some(serde_json::from_value(window).unwrap());
     this.push(at(0), &LOW[1..]);

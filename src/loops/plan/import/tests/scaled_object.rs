@@ -260,7 +260,8 @@ fn a_formula_replaces_the_actions_of_its_triggers() {
     let expression = json!({"formula": {"expression": "max(a, b) + (coalesce(a, b, 8))"}});
     assert_eq!(import.manifest["metrics"][3]["source"], expression);
     assert_eq!(import.manifest["metrics"][3]["missing"]["value"], "15");
-    let tracked: Vec<_> = import.spec.actions.iter().flatten().map(|action| action.when.metric.as_str()).collect();
+    let tracked: Vec<_> =
+        import.spec.actions.iter().flatten().map(|action| action.when.alarms()[0].metric.as_str()).collect();
     assert_eq!(tracked, ["cpu", "formula"]);
     assert_eq!(scale(&import, 1)["track"], json!({"type": "AverageValue", "target": "5", "activation": "2"}));
 }

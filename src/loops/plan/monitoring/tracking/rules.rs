@@ -11,6 +11,7 @@ use crate::track::{
 use ganglion_api::closed_loop::action::{LoopAction, Scale};
 use ganglion_api::closed_loop::metric::Metric;
 use ganglion_api::closed_loop::track::{DirectionPace, PaceSelect, ScheduledBounds, Track, TrackType};
+use ganglion_api::closed_loop::when::Alarm;
 use ganglion_api::monitoring::MonitoringSpec;
 use ganglion_api::scalars::Number;
 use ganglion_core::duration::show;
@@ -142,7 +143,9 @@ fn pace_of(scale: &Scale) -> impl PartialEq + '_ {
 fn source(spec: &MonitoringSpec, action: &LoopAction, scale: &Scale) -> Result<TrackedSource, FieldError> {
     let own = action_field(&action.when);
     let field = format!("{own}.ladder[0].scale.track");
-    let metric = &action.when.metric;
+    let Some(Alarm { metric, .. }) = action.when.one() else {
+        return Err(FieldError::new(format!("{own}.when"), "a combination of alarms has no target"));
+    };
     let Some(declared) = spec.metrics.iter().find(|one| one.name == *metric) else {
         return Err(FieldError::new(format!("{own}.when.metric"), format!("{metric} is no metric of this loop")));
     };
