@@ -339,7 +339,7 @@ fn a_resize_in_the_template_is_a_rollout() {
         spec["metrics"][0]["low"] = Value::Null;
         testbed.patch_loop("web", json!({"spec": spec})).await?;
         until::<Decision, _>(testbed, "web", "the new ladder", |one| {
-            (one.spec.actions.first()?.when.side == Side::High).then_some(())
+            (one.spec.actions.first()?.when.one()?.side == Side::High).then_some(())
         })
         .await?;
         let time = push(testbed, "web", json!({"cpu": "90"})).await?;

@@ -29,6 +29,7 @@ mod k9s;
 mod large;
 mod lifecycle;
 mod loop_adapters;
+mod loop_combinations;
 mod loop_conflicts;
 mod loop_faults;
 mod loop_formulas;

@@ -3,6 +3,7 @@
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use testkit::action::{action, create_on, delete_pod, deployment, move_pod, with};
+use testkit::testbed::loops::demo;
 use testkit::testbed::{Testbed, story};
 use testkit::wrong_loops::{WrongLoop, wrong_loops};
 
@@ -133,6 +134,42 @@ fn a_refused_loop_says_what_is_wrong_with_it() {
                 Ok(output) => bad.push(format!("{name} was accepted: {output}")),
                 Err(error) if format!("{error:#}").trim_end().ends_with(&expected) => {}
                 Err(error) => bad.push(format!("{name}: no word of {expected:?} in: {error:#}")),
+            }
+        }
+        ensure!(bad.is_empty(), "{}", bad.join("\n"));
+        Ok(())
+    });
+}
+
+/// Forms of `when` that the types do not have.
+#[test]
+fn a_condition_of_an_action_is_one_alarm_or_a_flat_combination() {
+    story("refused-conditions", async |testbed| {
+        let (cpu, memory) = (json!({"metric": "cpu", "side": "Low"}), json!({"metric": "memory", "side": "Low"}));
+        let set = "set metric and side, or all, or any";
+        let nine: Vec<Value> = (0..9).map(|index| json!({"metric": format!("m{index}"), "side": "Low"})).collect();
+        let mut bad = Vec::new();
+        for (when, words) in [
+            (json!({}), set),
+            (json!({"metric": "cpu"}), set),
+            (json!({"side": "Low"}), set),
+            (with(cpu.clone(), json!({"all": [cpu, memory]})), set),
+            (json!({"all": [cpu, memory], "any": [cpu, memory]}), set),
+            (json!({"all": []}), "should have at least 2 items"),
+            (json!({"any": [cpu]}), "should have at least 2 items"),
+            (json!({"any": nine}), "must have at most 8 items"),
+            (json!({"all": [cpu, {"any": [cpu, memory]}]}), "unknown field \"spec.actions[0].when.all[1].any\""),
+            (json!({"all": [cpu, {"metric": "memory"}]}), "spec.actions[0].when.all[1].side: Required value"),
+        ] {
+            let mut spec = demo();
+            spec["actions"][0]["when"] = when.clone();
+            let manifest = json!({
+                "apiVersion": "ganglion.dev/v1alpha1", "kind": "ClosedLoop", "metadata": {"name": "one"}, "spec": spec,
+            });
+            match testbed.kubectl(&["create", "-f", "-"], Some(&manifest.to_string())).await {
+                Ok(output) => bad.push(format!("{when} was accepted: {output}")),
+                Err(error) if format!("{error:#}").contains(words) => {}
+                Err(error) => bad.push(format!("{when}: no word of {words:?} in: {error:#}")),
             }
         }
         ensure!(bad.is_empty(), "{}", bad.join("\n"));

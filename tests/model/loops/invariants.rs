@@ -368,7 +368,7 @@ impl Invariants {
         }
         let tag = status.tag.as_ref();
         let again = before.tag.as_ref().map(|tag| tag.sequence) == tag.map(|tag| tag.sequence);
-        let mut waited = before.rejected.iter().filter(|one| one.metric == chosen.metric && one.side == chosen.side);
+        let mut waited = before.rejected.iter().filter(|one| one.when == chosen.served());
         let outranked = ganglion_api::closed_loop::reasons::LoopReason::Outranked;
         if again && !waited.any(|one| one.reason != outranked) {
             return violation("TwoForOneSample", format!("decisions {} and {} about {tag:?}", before.seq, status.seq));

@@ -24,7 +24,7 @@ pub fn served(api: &Api) -> Result<(), Violation> {
     let decision: Decision = parsed(object(api, Sort::Decision, "web")?);
     let status = decision.status.unwrap_or_default();
     let chosen = status.chosen.as_ref().is_some_and(|chosen| chosen.metric == "a");
-    let said = chosen || status.rejected.iter().any(|one| one.metric == "a");
+    let said = chosen || status.rejected.iter().any(|one| one.when.is_about("a"));
     let message = object(api, Sort::Monitoring, "web")?["status"]["message"].clone();
     if message != "Low a" || !said {
         return violation("NotDecided", format!("{message}, {:?} {:?}", status.message, status.rejected));

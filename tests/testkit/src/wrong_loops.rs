@@ -26,7 +26,8 @@ pub fn wrong_loops() -> Vec<WrongLoop> {
         impossible_alarms(),
         misplaced_rungs(),
         wrong_tracking(),
-        vec![unnamed_source(), needless_metric(), largest()],
+        wrong_combinations(),
+        vec![unnamed_source(), needless_metric(), largest(), largest_combinations()],
     ];
     parts.into_iter().flatten().collect()
 }
@@ -192,6 +193,61 @@ fn wrong_tracking() -> Vec<WrongLoop> {
     ]
 }
 
+fn wrong_combinations() -> Vec<WrongLoop> {
+    let alarm = |metric: &str, side: &str| json!({"metric": metric, "side": side});
+    let (cpu, memory) = (alarm("cpu", "Low"), alarm("memory", "Low"));
+    let combined = |name, at: &str, message: &str, list: &str, alarms: Value| {
+        wrong(name, at, message, one_more("actions", json!({"when": {list: alarms}, "ladder": [scale(1)]})))
+    };
+    let no_level = |metric: &str, side: &str, needs: &str| {
+        format!("actions[2]: metric \"{metric}\" has no alarm on side {side}: it needs {needs}")
+    };
+    let mut twice = one_more("actions", json!({"when": {"all": [cpu, memory]}, "ladder": [scale(1)]}));
+    let again = json!({"when": {"all": [memory, cpu]}, "ladder": [scale(2)]});
+    twice["actions"].as_array_mut().expect("actions").push(again);
+    let silent_disk = with(
+        one_more("metrics", silent("disk")),
+        one_more("actions", json!({"when": {"any": [cpu, alarm("disk", "Missing")]}, "ladder": [scale(1), scale(-1)]})),
+    );
+    let unknown = format!("actions[2]: metric \"latncy\" is not in metrics {KNOWN}");
+    let same = "actions[2]: another action has the same alarms in when.all; give one of them a longer ladder instead";
+    let lowers = "ladder[1]: an action on side Missing must not lower capacity";
+    vec![
+        combined("all-metric", "actions", &unknown, "all", json!([cpu, alarm("latncy", "High")])),
+        combined("any-metric", "actions", &unknown, "any", json!([alarm("latncy", "High"), cpu])),
+        combined(
+            "all-level",
+            "actions",
+            &no_level("memory", "High", "high"),
+            "all",
+            json!([cpu, alarm("memory", "High")]),
+        ),
+        combined(
+            "any-level",
+            "actions",
+            &no_level("cpu", "Missing", "missing with then: Alarm"),
+            "any",
+            json!([alarm("cpu", "Missing"), memory]),
+        ),
+        combined(
+            "all-target",
+            "actions[2].when.all",
+            "all[1]: side Target cannot be combined with other alarms",
+            "all",
+            json!([cpu, alarm("memory", "Target")]),
+        ),
+        combined(
+            "any-twice",
+            "actions[2].when.any",
+            "any[0] and any[2] are the same alarm",
+            "any",
+            json!([cpu, memory, cpu]),
+        ),
+        wrong("combined-twice", "actions", same, twice),
+        wrong("combined-lowers", "actions[2].ladder", lowers, silent_disk),
+    ]
+}
+
 fn needless_metric() -> WrongLoop {
     wrong(
         "needless",
@@ -223,6 +279,27 @@ fn largest() -> WrongLoop {
     let actions: Vec<Value> = actions.map(|(metric, side)| on(metric, side, ladder.clone())).collect();
     wrong(
         "largest",
+        "actions",
+        format!("actions[31]: metric \"{unknown}\" is not in metrics (known: {names:?})"),
+        json!({"policy": {"rank": names}, "metrics": metrics, "actions": actions}),
+    )
+}
+
+/// The longest combinations that the schema accepts.
+fn largest_combinations() -> WrongLoop {
+    let names: Vec<String> = (0..16).map(|index| format!("m{index:039}")).collect();
+    let metric = |name| json!({"name": name, "source": {"push": {}}, "low": {"raise": "5"}, "high": {"raise": "80"}});
+    let metrics: Vec<Value> = names.iter().map(metric).collect();
+    let alarms: Vec<Value> =
+        names.iter().flat_map(|name| ["Low", "High"].map(|side| json!({"metric": name, "side": side}))).collect();
+    let eight = |first: usize| alarms.iter().cycle().skip(first).take(8).cloned().collect::<Vec<_>>();
+    let list = |index: usize| if index.is_multiple_of(2) { "all" } else { "any" };
+    let action = |index: usize| json!({"when": {list(index): eight(index)}, "ladder": [scale(1)]});
+    let mut actions: Vec<Value> = (0..32).map(action).collect();
+    let unknown = "x".repeat(40);
+    actions[31]["when"]["any"][7]["metric"] = json!(unknown);
+    wrong(
+        "largest-combinations",
         "actions",
         format!("actions[31]: metric \"{unknown}\" is not in metrics (known: {names:?})"),
         json!({"policy": {"rank": names}, "metrics": metrics, "actions": actions}),
