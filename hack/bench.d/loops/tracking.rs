@@ -25,7 +25,7 @@ use crate::frame::{Bench, Bound, Progress, median, number, operator};
 
 const PART: &str = "tracking";
 const EACH: usize = 500;
-const ROUNDS: usize = 1;
+const ROUNDS: usize = 3;
 
 /// Pause after a side has stopped, before its rest is measured, and the time of that.
 const STOPPED: Duration = Duration::from_secs(5);
