@@ -14,7 +14,7 @@ use serde_json::json;
 use testkit::eye::Seen;
 use testkit::kstatus::ready;
 use testkit::proxy::gate::{self, Held};
-use testkit::scripts::{self, ACTION, APP, BudgetRule, Found, HOME, Nature, Of, Script, What, When};
+use testkit::scripts::{self, ACTION, APP, BudgetRule, Cue, Found, HOME, Nature, Of, Script, What};
 use testkit::testbed::nodes::Size;
 use testkit::testbed::workload::{Workload, settled};
 use testkit::testbed::{Testbed, story};
@@ -144,32 +144,32 @@ async fn perform(testbed: &Testbed, script: &Script, places: &Places) -> Result<
 
 /// Holds the operator at the write of the cue, after the server has processed it and before the operator receives the
 /// answer.
-fn hold(testbed: &Testbed, cue: Option<&(When, What)>) -> Option<Held> {
-    let Some((When::Writes(count), _)) = cue else { return None };
+fn hold(testbed: &Testbed, cue: Option<&(Cue, What)>) -> Option<Held> {
+    let Some((Cue::Writes(count), _)) = cue else { return None };
     let more = count.checked_sub(testbed.proxy.writes().len()).filter(|more| *more > 0)?;
     Some(testbed.proxy.hold(more, gate::HoldPoint::After, |_| true))
 }
 
-async fn come(testbed: &Testbed, when: When, held: Option<&mut Held>) -> Result<()> {
+async fn come(testbed: &Testbed, when: Cue, held: Option<&mut Held>) -> Result<()> {
     match when {
-        When::Writes(_) => {
+        Cue::Writes(_) => {
             if let Some(held) = held {
                 reached(testbed, held, ACTION, LATE).await?.context("the action was over before")?;
             }
             Ok(())
         }
-        When::Step(step) => {
+        Cue::Step(step) => {
             let at = |seen: &Seen| {
                 let slots = &seen.actions.get(ACTION)?.status.as_ref()?.slots;
                 slots.iter().any(|slot| slot.step == step).then_some(())
             };
             testbed.eye.until("the step", at).await
         }
-        When::Says(reason) => {
+        Cue::Says(reason) => {
             let says = |seen: &Seen| (ready(seen.actions.get(ACTION)?)?.1 == reason).then_some(());
             testbed.eye.until("the reason", says).await
         }
-        When::Ended => testbed.over(ACTION).await.map(drop),
+        Cue::Ended => testbed.over(ACTION).await.map(drop),
     }
 }
 

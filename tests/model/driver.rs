@@ -20,7 +20,7 @@ use crate::operator::feed::WatchedKind;
 use crate::operator::flaw::Flaw;
 use crate::operator::process::Process;
 use crate::random::Rng;
-use crate::scripts::{What, When};
+use crate::scripts::{Cue, What};
 use crate::setup::{Choice, Setup, Timed};
 use crate::stage;
 
@@ -46,7 +46,7 @@ pub struct Run<'a> {
     setup: &'a Setup,
     pub cluster: SimulatedCluster,
     /// Cues of a script.
-    pub cues: Vec<(When, What)>,
+    pub cues: Vec<(Cue, What)>,
     /// Number of writes of the operator so far.
     writes: usize,
     flaw: Flaw,

@@ -12,7 +12,7 @@ use crate::driver::Run;
 use crate::operator::Move as Step;
 use crate::operator::flaw::Flaw;
 use crate::random::Rng;
-use crate::scripts::{ACTION, APP, BudgetRule, End, Found, HOME, Nature, Of, Script, What, When};
+use crate::scripts::{ACTION, APP, BudgetRule, Cue, End, Found, HOME, Nature, Of, Script, What};
 use crate::setup::{NodeSpec, Setup, Workload};
 
 /// Plays a script; the error says where its end differs.
@@ -93,13 +93,13 @@ fn perform(run: &mut Run<'_>, script: &Script) -> Result<(), Violation> {
 }
 
 /// Whether a cue is due; `writes` is the number of the operator's writes so far.
-pub fn is_time(when: When, writes: usize, api: &Api) -> bool {
+pub fn is_time(when: Cue, writes: usize, api: &Api) -> bool {
     let action = api.actions.get(&Key::new(NAMESPACE, ACTION));
     match when {
-        When::Writes(count) => writes >= count,
-        When::Step(step) => action.is_some_and(|action| action.slots().any(|slot| slot.step == step)),
-        When::Says(reason) => action.is_some_and(|action| outcome::word(action) == reason),
-        When::Ended => action.is_some_and(|action| action.finished()),
+        Cue::Writes(count) => writes >= count,
+        Cue::Step(step) => action.is_some_and(|action| action.slots().any(|slot| slot.step == step)),
+        Cue::Says(reason) => action.is_some_and(|action| outcome::word(action) == reason),
+        Cue::Ended => action.is_some_and(|action| action.finished()),
     }
 }
 

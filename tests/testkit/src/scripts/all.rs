@@ -2,7 +2,7 @@
 
 use ganglion_api::workload_action::status::Step;
 
-use super::{Ask, BudgetRule, End, HOME, Nature, Of, Script, What, When};
+use super::{Ask, BudgetRule, Cue, End, HOME, Nature, Of, Script, What};
 
 const fn succeeded(replicas: i32, on: &'static [(&'static str, usize)]) -> End {
     End { reason: Some("Succeeded"), replicas: Some(replicas), on, receipt: true }
@@ -37,11 +37,11 @@ const MOVE: Script = Script {
 };
 
 /// The operator dies after each of its first writes.
-const KILLS: &[(When, What)] = &{
-    let mut kills = [(When::Writes(1), What::KillOperator); 10];
+const KILLS: &[(Cue, What)] = &{
+    let mut kills = [(Cue::Writes(1), What::KillOperator); 10];
     let mut at = 1;
     while at < kills.len() {
-        kills[at].0 = When::Writes(at + 1);
+        kills[at].0 = Cue::Writes(at + 1);
         at += 1;
     }
     kills
@@ -99,54 +99,54 @@ pub const ALL: &[Script] = &[
     Script {
         name: "aborted while the new pod starts",
         nodes: SLOW,
-        then: &[(When::Step(Step::Readying), What::Abort)],
+        then: &[(Cue::Step(Step::Readying), What::Abort)],
         end: undone("Aborted"),
         ..MOVE
     },
     Script {
         name: "deleted while the new pod starts",
         nodes: SLOW,
-        then: &[(When::Step(Step::Readying), What::DeleteAction)],
+        then: &[(Cue::Step(Step::Readying), What::DeleteAction)],
         end: DELETED,
         ..MOVE
     },
     Script {
         name: "applied again when it is done",
-        then: &[(When::Ended, What::Reapply)],
+        then: &[(Cue::Ended, What::Reapply)],
         end: End { reason: Some("AlreadyExecuted"), ..MOVE.end },
         ..MOVE
     },
     Script {
         name: "the new pod is deleted by somebody",
         nodes: SLOW,
-        then: &[(When::Step(Step::Readying), What::DeleteReplacement)],
+        then: &[(Cue::Step(Step::Readying), What::DeleteReplacement)],
         ..MOVE
     },
     Script {
         name: "somebody scales up while the new pod starts",
         nodes: SLOW,
-        then: &[(When::Step(Step::Readying), What::Scale(1))],
+        then: &[(Cue::Step(Step::Readying), What::Scale(1))],
         end: succeeded(4, &[]),
         ..MOVE
     },
     Script {
         name: "somebody rolls out while the new pod starts: undone, and done again afterwards",
         nodes: SLOW,
-        then: &[(When::Step(Step::Readying), What::Rollout)],
+        then: &[(Cue::Step(Step::Readying), What::Rollout)],
         end: succeeded(3, &[]),
         ..MOVE
     },
     Script {
         name: "the workload is deleted while the new pod starts",
         nodes: SLOW,
-        then: &[(When::Step(Step::Readying), What::DeleteWorkload)],
+        then: &[(Cue::Step(Step::Readying), What::DeleteWorkload)],
         end: End { reason: Some("WorkloadGone"), replicas: None, on: &[(HOME, 0), ("node-2", 0)], receipt: false },
         ..MOVE
     },
     Script {
         name: "suspended before the exchange and resumed",
         nodes: SLOW,
-        then: &[(When::Step(Step::Readying), What::Suspend), (When::Says("Suspended"), What::Resume)],
+        then: &[(Cue::Step(Step::Readying), What::Suspend), (Cue::Says("Suspended"), What::Resume)],
         ..MOVE
     },
     Script {
@@ -173,7 +173,7 @@ pub const ALL: &[Script] = &[
     Script {
         name: "the operator dies while the new pod is not Ready, as it never is",
         nodes: &[("node-2", Nature::NeverReady)],
-        then: &[(When::Step(Step::Readying), What::KillOperator)],
+        then: &[(Cue::Step(Step::Readying), What::KillOperator)],
         end: undone("ReplacementNotReady"),
         ..MOVE
     },
@@ -202,7 +202,7 @@ pub const ALL: &[Script] = &[
         name: "one fewer under a budget that allows nothing until somebody scales up",
         budget: Some(BudgetRule::MinAvailable(3)),
         ask: Ask::Delete(1),
-        then: &[(When::Says("BudgetBlocked"), What::Scale(1))],
+        then: &[(Cue::Says("BudgetBlocked"), What::Scale(1))],
         end: succeeded(3, &[]),
         ..MOVE
     },
@@ -210,7 +210,7 @@ pub const ALL: &[Script] = &[
         name: "one more, while somebody scales up",
         nodes: SLOW,
         ask: Ask::Create(1, "node-2"),
-        then: &[(When::Step(Step::Readying), What::Scale(1))],
+        then: &[(Cue::Step(Step::Readying), What::Scale(1))],
         end: succeeded(5, &[]),
         ..MOVE
     },
@@ -218,34 +218,34 @@ pub const ALL: &[Script] = &[
         name: "one more, while somebody rolls out",
         nodes: SLOW,
         ask: Ask::Create(1, "node-2"),
-        then: &[(When::Step(Step::Readying), What::Rollout)],
+        then: &[(Cue::Step(Step::Readying), What::Rollout)],
         end: succeeded(4, &[]),
         ..MOVE
     },
     Script {
         name: "somebody scales down while the new pod starts",
         nodes: SLOW,
-        then: &[(When::Step(Step::Readying), What::Scale(-1))],
+        then: &[(Cue::Step(Step::Readying), What::Scale(-1))],
         end: succeeded(2, &[]),
         ..MOVE
     },
     Script {
         name: "somebody scales to nothing while the new pod starts",
         nodes: SLOW,
-        then: &[(When::Step(Step::Readying), What::Scale(-3))],
+        then: &[(Cue::Step(Step::Readying), What::Scale(-3))],
         end: End { replicas: Some(0), on: &[(HOME, 0), ("node-2", 0)], ..undone("NotEnoughReplicas") },
         ..MOVE
     },
     Script {
         name: "applied again while the new pod starts: undone, and done by the second",
         nodes: SLOW,
-        then: &[(When::Step(Step::Readying), What::Reapply)],
+        then: &[(Cue::Step(Step::Readying), What::Reapply)],
         ..MOVE
     },
     Script {
         name: "deleted while it is suspended",
         nodes: SLOW,
-        then: &[(When::Step(Step::Readying), What::Suspend), (When::Says("Suspended"), What::DeleteAction)],
+        then: &[(Cue::Step(Step::Readying), What::Suspend), (Cue::Says("Suspended"), What::DeleteAction)],
         end: DELETED,
         ..MOVE
     },

@@ -25,7 +25,7 @@ pub struct Script {
     pub ask: Ask,
     pub disruption: bool,
     /// Events, each happening once, in this order.
-    pub then: &'static [(When, What)],
+    pub then: &'static [(Cue, What)],
     pub end: End,
 }
 
@@ -77,7 +77,7 @@ pub enum Ask {
 
 /// Condition of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum When {
+pub enum Cue {
     /// As soon as the operator has made this number of writes.
     Writes(usize),
     /// As soon as a slot in the action's status is at this step.
