@@ -41,6 +41,12 @@ impl<R: Copy> Health<R> {
     }
 }
 
+/// Types of the summary conditions.
+pub const SUMMARY: [&str; 3] = ["Ready", "Reconciling", "Stalled"];
+
+/// Type of the condition of an object that has ended: its summary conditions are its result.
+pub const FINISHED: &str = "Finished";
+
 /// The summary conditions: Ready, and Reconciling or Stalled if true. Never both, and never with status `False`, as
 /// kstatus expects.
 pub fn summary<R: AsRef<str>>(old: &[Condition], health: &Health<R>, stamp: Stamp) -> Vec<Condition> {
@@ -68,7 +74,7 @@ pub fn unread(old: &[Condition], reason: &str, error: &str, advice: &str, stamp:
 
 /// Conditions of an object that does not work until somebody changes something. Conditions outside the summary stay.
 pub fn stalled(old: &[Condition], reason: &str, message: String, stamp: Stamp) -> Vec<Condition> {
-    let others = old.iter().filter(|one| !matches!(one.type_.as_str(), "Ready" | "Reconciling" | "Stalled"));
+    let others = old.iter().filter(|one| !SUMMARY.contains(&one.type_.as_str()));
     let mut conditions = summary(old, &Health::Stalled(reason, message), stamp);
     conditions.extend(others.cloned());
     conditions
@@ -77,6 +83,11 @@ pub fn stalled(old: &[Condition], reason: &str, message: String, stamp: Stamp) -
 /// The condition of this type.
 pub fn find<'a>(all: &'a [Condition], kind: &str) -> Option<&'a Condition> {
     all.iter().find(|condition| condition.type_ == kind)
+}
+
+/// Whether the object has ended.
+pub fn is_finished(all: &[Condition]) -> bool {
+    find(all, FINISHED).is_some_and(|finished| finished.status == "True")
 }
 
 /// Creates a condition. If the status is unchanged, keeps the transition time of the old condition.

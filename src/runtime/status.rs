@@ -115,7 +115,7 @@ impl StatusWriter {
         self.record::<K>(ctx, &object, conditions, stamp).await
     }
 
-    /// Writes these conditions if they differ from the stored ones.
+    /// Writes these conditions if they differ from the stored ones. An object that has ended keeps its result.
     async fn record<K: Kube + Fact>(
         &self,
         ctx: &Context,
@@ -126,7 +126,8 @@ impl StatusWriter {
         if !self.observes_generation {
             conditions.iter_mut().for_each(|condition| condition.observed_generation = None);
         }
-        if conditions == object.conditions() {
+        let stored = object.conditions();
+        if conditions == stored || conditions::is_finished(&stored) {
             return Ok(());
         }
         let write = self.write_unread::<K>(ctx, object, conditions, stamp);

@@ -10,7 +10,7 @@ use testkit::plane::Plane;
 use testkit::plane::install::{ACCOUNT, NAMESPACE};
 use testkit::root;
 use testkit::testbed::workload::Workload;
-use testkit::testbed::{Road, Testbed, story, story_on};
+use testkit::testbed::{Road, Testbed, loops, pools, story, story_on};
 use testkit::{TIMEOUT, block_on};
 
 use crate::admission::{KINDS, allowed, creates, says, user, users};
@@ -135,6 +135,103 @@ fn without_its_policies_the_operator_reads_and_does_not_act() {
         apply_policies(testbed).await?;
         testbed.ends("later", ("True", "Succeeded")).await?;
         ensure!(replicas(testbed).await? == "1");
+        Ok(())
+    });
+}
+
+/// Objects of all kinds of a namespace, at rest.
+const AT_REST: [&str; 8] = [
+    "closedloop/web",
+    "monitoring/web",
+    "decision/web",
+    "execution/web",
+    "workloadaction/suspended",
+    "swarmpool/streams",
+    "nodeconfig/machine",
+    "nodeconfigtemplate/machines",
+];
+
+/// Reason of the condition Ready.
+async fn reason(testbed: &Testbed, object: &str) -> Result<String> {
+    let reason = "jsonpath={.status.conditions[?(@.type==\"Ready\")].reason}";
+    testbed.kubectl(&["get", object, "-o", reason], None).await
+}
+
+async fn has_reason(testbed: &Testbed, object: &str, expected: &str) -> Result<()> {
+    let reached = format!("--for=jsonpath={{.status.conditions[?(@.type==\"Ready\")].reason}}={expected}");
+    let waited = testbed.kubectl(&["wait", object, &reached, "--timeout=60s"], None).await;
+    let found = reason(testbed, object).await?;
+    waited.map(drop).with_context(|| format!("{object} is {found}, not {expected}"))
+}
+
+/// Creates the objects, and an action that has ended. Returns the reasons of those at rest.
+async fn rest(testbed: &Testbed) -> Result<Vec<String>> {
+    Workload::deployment("web", 2).make(testbed).await?;
+    loops::account(testbed, loops::SCALES).await?;
+    loops::make(testbed, "web", loops::demo()).await?;
+    pools::deployment(testbed, 1).await?;
+    let workers = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": pools::WORKERS});
+    let pool = json!({"workload": workers, "refresh": {"policy": "None"}, "handover": {"policy": "Immediate"}});
+    pools::pool(testbed, "streams", pools::spec(pool)).await?;
+    let object = |kind: &str, name: &str, spec: Value| json!({"apiVersion": "ganglion.dev/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec});
+    let action = |suspend: bool| {
+        let web = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"});
+        json!({"delete": {"workload": web}, "suspend": suspend})
+    };
+    for object in [
+        object("WorkloadAction", "suspended", action(true)),
+        object("WorkloadAction", "ended", action(false)),
+        object("NodeConfig", "machine", json!({"nodeName": "node-0", "suspend": true})),
+        object(
+            "NodeConfigTemplate",
+            "machines",
+            json!({
+                "nodeSelector": {"matchLabels": {"example.com/of": testbed.ns}}, "template": {"suspend": true},
+            }),
+        ),
+    ] {
+        testbed.kubectl(&["create", "-f", "-"], Some(&object.to_string())).await?;
+    }
+    testbed.ends("ended", ("True", "Succeeded")).await?;
+    for (object, expected) in [("closedloop/web", "Running"), ("workloadaction/suspended", "Suspended")] {
+        has_reason(testbed, object, expected).await?;
+    }
+    let mut reasons = Vec::new();
+    for object in AT_REST {
+        testbed.kubectl(&["wait", object, "--for=jsonpath={.status.conditions}", "--timeout=60s"], None).await?;
+        reasons.push(reason(testbed, object).await?);
+    }
+    Ok(reasons)
+}
+
+/// Once the policies are back, objects that wait for nothing say again what they said before, also if another process
+/// finds them so. An action that has ended keeps its result.
+#[test]
+fn objects_at_rest_recover_when_the_policies_are_back() {
+    let plane = block_on(Plane::own("at-rest", 2)).expect("a plane of its own");
+    story_on(&plane.0, Road::Direct, "at-rest", async |testbed| {
+        testbed.operator.lock().await.ready().await?;
+        let before = rest(testbed).await?;
+        let policies = root().join("kustomize/base/admission.yaml").display().to_string();
+        for is_killed in [false, true] {
+            testbed.kubectl(&["delete", "-f", &policies], None).await?;
+            for object in AT_REST {
+                held(testbed, object).await.with_context(|| object)?;
+            }
+            if is_killed {
+                testbed.operator.lock().await.kill();
+            }
+            apply_policies(testbed).await?;
+            if is_killed {
+                let mut operator = testbed.operator.lock().await;
+                operator.start()?;
+                operator.ready().await?;
+            }
+            for (object, reason) in AT_REST.into_iter().zip(&before) {
+                has_reason(testbed, object, reason).await.with_context(|| format!("killed: {is_killed}"))?;
+            }
+            ensure!(reason(testbed, "workloadaction/ended").await? == "Succeeded", "the result is lost");
+        }
         Ok(())
     });
 }

@@ -157,12 +157,7 @@ impl Reconciler for WorkloadActionController {
     }
 
     async fn unguarded(&self, key: &Key, problem: &GuardProblem) -> Result<(), Error> {
-        let is_over = self.ctx.store.read(|world| {
-            let status = world.action(key).and_then(|action| action.status.as_ref());
-            status.is_some_and(|status| status.finished_at.is_some())
-        });
-        // An action that has ended keeps its result.
-        if is_over { Ok(()) } else { STATUS.report_unguarded::<WorkloadAction>(&self.ctx, key, problem).await }
+        STATUS.report_unguarded::<WorkloadAction>(&self.ctx, key, problem).await
     }
 
     /// Reads what is unknown. Later rounds read what their own effects changed.

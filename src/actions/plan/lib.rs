@@ -151,11 +151,14 @@ pub fn next(key: &Key, world: &World, now: Timestamp, limits: &Limits, ranker: &
 /// Records when `spec.suspend` stops the clocks. When they run again, shifts the recorded times by the pause.
 fn suspension(ctx: &PlanContext) -> Option<NextStep> {
     let mut status = ctx.status.clone();
+    let suspended = |status| {
+        let message = "stops at the next safe point; set spec.suspend to false to resume".into();
+        report::status(ctx, status, &Health::Suspended(Reason::Suspended, message))
+    };
     match (ctx.suspended(), &ctx.status.suspended_at) {
         (true, None) => {
             status.suspended_at = Some(Time(ctx.now));
-            let message = "stops at the next safe point; set spec.suspend to false to resume".into();
-            Some(record(ctx, report::status(ctx, status, &Health::Suspended(Reason::Suspended, message))))
+            Some(record(ctx, suspended(status)))
         }
         (false, Some(since)) => {
             let pause = ctx.now.duration_since(since.0);
@@ -166,7 +169,10 @@ fn suspension(ctx: &PlanContext) -> Option<NextStep> {
             let health = report::working(ctx, &status.slots);
             Some(record(ctx, report::status(ctx, status, &health)))
         }
-        (true, Some(_)) if ctx.working().next().is_none() && ctx.work.application.is_none() => Some(NOTHING),
+        (true, Some(_)) if ctx.working().next().is_none() && ctx.work.application.is_none() => {
+            // The conditions may still say that policies were missing, or that the object could not be read.
+            Some(wait(ctx, suspended(status), None))
+        }
         _ => None,
     }
 }

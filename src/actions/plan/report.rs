@@ -51,7 +51,7 @@ pub fn status(ctx: &PlanContext, mut status: WorkloadActionStatus, health: &Acti
 fn finished(ctx: &PlanContext, summary: &[Condition]) -> Option<Condition> {
     let ready = summary.iter().find(|condition| condition.type_ == "Ready")?;
     let (old, stamp) = (&ctx.status.conditions, Stamp { generation: ctx.generation(), now: ctx.now });
-    Some(conditions::condition(old, "Finished", "True", &ready.reason, &ready.message, stamp))
+    Some(conditions::condition(old, conditions::FINISHED, "True", &ready.reason, &ready.message, stamp))
 }
 
 /// Why `ttlSecondsAfterFinished` is ignored: the object's manager would create the object again. None if it is not

@@ -69,6 +69,7 @@ impl ForecastInput<'_> {
                 memory: &NO_MEMORY,
                 forecast: None,
                 own_change: None,
+                is_changing: false,
             }),
             awaited: false,
             term: TERM,

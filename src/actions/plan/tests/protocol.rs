@@ -1,6 +1,7 @@
 //! The protocol: the effects for each state of the world, in this order.
 
 use super::*;
+use ganglion_core::conditions::{self, Stamp};
 
 /// The ledger and the peers are among the texts that are not kept: without them, a change could be made twice.
 #[rstest]
@@ -242,6 +243,21 @@ fn a_budget_without_room_holds_the_old_pod_back() {
     stage.settle("less");
     let (ready, reason, message) = stage.ready("less");
     assert_eq!((ready.as_str(), reason.as_str()), ("False", "BudgetBlocked"), "{message}");
+}
+
+#[test]
+fn a_suspended_action_replaces_conditions_that_others_have_written() {
+    let mut stage = Stage::new();
+    stage.act("go", json!({"move": {"pod": {"name": "web-a"}, "to": {"nodeName": "d"}}, "suspend": true}));
+    stage.settle("go");
+    let mut action = stage.action("go");
+    let status = action.status.as_mut().expect("a status");
+    let stamp = Stamp { generation: 1, now: stage.now };
+    status.conditions = conditions::stalled(&status.conditions, "AdmissionPolicyMissing", "missing".to_owned(), stamp);
+    stage.put_action(action);
+    assert_eq!(stage.ready("go").1, "AdmissionPolicyMissing");
+    stage.settle("go");
+    assert_eq!(stage.ready("go").1, "Suspended");
 }
 
 #[test]

@@ -37,7 +37,7 @@ use ganglion_loops_plan::forecast::ForecastMemory;
 use ganglion_loops_plan::monitoring::tracking::{OwnScaling, PassMemory, TargetNews};
 use ganglion_loops_plan::monitoring::windows::MetricWindows;
 use ganglion_loops_plan::monitoring::{Measurement, MonitoringRules, ObserveContext, ObserveTrigger, SourceResult};
-use ganglion_loops_plan::monitoring::{Observation, source_rule, tag};
+use ganglion_loops_plan::monitoring::{Observation, formula, source_rule, tag};
 use ganglion_loops_plan::track::TrackMemory;
 use ganglion_loops_plan::world::{Family, LoopsWorld};
 use ganglion_runtime::context::Context;
@@ -449,6 +449,7 @@ impl ObservedMonitoring {
             memory,
             forecast,
             own_change: execution.and_then(OwnScaling::last_of),
+            is_changing: execution.is_some_and(|status| formula::is_changing(status, self.monitored.now)),
         })
     }
 

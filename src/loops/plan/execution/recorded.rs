@@ -20,6 +20,18 @@ pub fn record(context: &ExecutionContext, mut status: ExecutionStatus) -> Execut
     ExecutionStep::Record(Box::new(status))
 }
 
+/// Whether an Execution at rest has other conditions than those of its status. They may still say that policies were
+/// missing, or that the object could not be read. The end of a claim records conditions anyway.
+pub fn is_misreported(context: &ExecutionContext) -> bool {
+    let (status, stamp) = (context.status, Stamp { generation: context.generation, now: context.now });
+    let expected = conditions::summary(&status.conditions, &health(status), stamp);
+    let says = |all: &[Condition], kind: &str| {
+        conditions::find(all, kind).map(|found| (found.status.clone(), found.reason.clone()))
+    };
+    let differs = |kind: &&str| says(&expected, kind) != says(&status.conditions, kind);
+    status.claim.is_none() && status.state.is_some() && conditions::SUMMARY.iter().any(differs)
+}
+
 /// Health of the stage. How a decision ended has a condition of its own.
 fn health(status: &ExecutionStatus) -> Health<LoopReason> {
     match status.reason {

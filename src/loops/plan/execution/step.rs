@@ -5,7 +5,7 @@ use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
 use super::end::ended;
-use super::recorded::record;
+use super::recorded::{self, record};
 use super::texts::{action_name, event_id, quantities_text, target_text, value_text};
 use super::types::{
     EFFECT_TIMEOUT, ExecutionContext, ExecutionStep, NoPlan, ObjectVersion, RungAction, TargetState, TunedLoop,
@@ -39,7 +39,13 @@ pub struct ClaimPlan {
 
 /// Returns the next step.
 pub fn next_step(context: &ExecutionContext) -> ExecutionStep {
-    deferral::next_step(context).unwrap_or_else(|| deferral::waking(context, of_decision(context)))
+    let step = deferral::next_step(context).unwrap_or_else(|| deferral::waking(context, of_decision(context)));
+    match step {
+        ExecutionStep::Nothing | ExecutionStep::Wait(_) if recorded::is_misreported(context) => {
+            record(context, context.status.clone())
+        }
+        step => step,
+    }
 }
 
 /// Returns the next step of the claim or the decision.

@@ -252,13 +252,14 @@ fn range(number: FormulaNumber) -> Result<Option<ValueRange>, &'static str> {
     Ok(Some(ValueRange { least: text(number.least), most, missing_request: None }))
 }
 
-/// Why the number of replicas is not known while the loop itself changes it.
-const CHANGING: &str = "the loop is changing the number of replicas";
-const CHANGED: &str = "the loop has changed the number of replicas, and the operator has not seen the new one yet";
+/// Whether the loop changes the number of replicas, or has just changed something: for this time, it may be unknown.
+pub fn is_changing(execution: &ExecutionStatus, now: Timestamp) -> bool {
+    execution.claim.as_ref().is_some_and(|claim| claim.goal.replicas.is_some()) || has_just_acted(execution, now)
+}
 
-/// Whether the number of replicas is not known for a moment only, because the loop itself changes it.
-pub fn is_own_change(why: &str) -> bool {
-    why == CHANGING || why == CHANGED
+fn has_just_acted(execution: &ExecutionStatus, now: Timestamp) -> bool {
+    let is_recent = execution.since.as_ref().is_some_and(|since| now.duration_since(since.0) < CACHE_DELAY);
+    execution.state == Some(ExecutionState::Done) && is_recent
 }
 
 /// Returns the target's number of replicas. `cached`: the number in the operator's caches, if the target is there.
@@ -273,12 +274,11 @@ pub fn current_replicas(
     let Some(execution) = execution else { return Ok(cached) };
     let is_goal = |text: &Option<String>| text.as_deref() == Some(cached.to_string().as_str());
     if execution.claim.as_ref().is_some_and(|claim| claim.goal.replicas.is_some_and(|goal| goal != cached)) {
-        return Err(CHANGING);
+        return Err("the loop is changing the number of replicas");
     }
-    let is_recent = execution.since.as_ref().is_some_and(|since| now.duration_since(since.0) < CACHE_DELAY);
     let is_before = is_goal(&execution.before) && !is_goal(&execution.after);
-    if execution.state == Some(ExecutionState::Done) && is_recent && is_before {
-        return Err(CHANGED);
+    if has_just_acted(execution, now) && is_before {
+        return Err("the loop has changed the number of replicas, and the operator has not seen the new one yet");
     }
     Ok(cached)
 }

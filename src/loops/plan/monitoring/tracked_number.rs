@@ -3,7 +3,6 @@
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
-use super::formula::is_own_change;
 use super::level::{Levels, MetricState, RangedValue};
 use super::rules::{MonitoringRules, ObserveContext};
 use super::stored_values::metric_state;
@@ -44,9 +43,7 @@ impl MonitoringRules {
         let replicas = match replicas {
             Ok(replicas) => replicas,
             // The next pass has the new number. Until then, the last one stands.
-            Err(why) if is_own_change(why) && status.tracking.as_ref().is_some_and(is_recent) => {
-                return None;
-            }
+            Err(_) if news.is_changing && status.tracking.as_ref().is_some_and(is_recent) => return None,
             Err(why) => {
                 let problem: String = why.chars().take(MAX_LINE).collect();
                 let state = status.tracking.get_or_insert_with(|| unknown_state(context.now));

@@ -111,6 +111,8 @@ pub struct Loop {
     pub forecast: Option<ForecastMemory>,
     /// State of the target that the next call reads.
     pub reading: Option<Result<TargetReading, String>>,
+    /// The loop is changing the number of replicas.
+    pub is_changing: bool,
 }
 
 impl Loop {
@@ -139,6 +141,7 @@ impl Loop {
             track: TrackMemory::default(),
             forecast: None,
             reading: None,
+            is_changing: false,
         }
     }
 
@@ -236,6 +239,7 @@ impl Loop {
             memory: &self.track,
             forecast: self.forecast.as_ref(),
             own_change: OwnScaling::last_of(&self.execution),
+            is_changing: self.is_changing,
         });
         let context = ObserveContext {
             last: last.as_ref(),

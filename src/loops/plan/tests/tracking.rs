@@ -91,6 +91,7 @@ fn a_pass_during_an_own_change_is_left_out() {
     web.passes([0, 15], &value("60"));
     let pass = |web: &mut Loop, second| {
         web.reading = Some(Err("the loop is changing the number of replicas".to_owned()));
+        web.is_changing = true;
         web.wait(at(second));
         web.tracking().problem.clone()
     };

@@ -196,7 +196,7 @@ fn the_next_rung_is_tried_while_the_combination_is_met() {
     assert_eq!(this.replicas, 9, "the second rung");
     push(&mut this, 22, QUEUE);
     push(&mut this, 23, BOTH);
-    assert_eq!(this.replicas, 10, "a combination that was met anew starts at the first rung");
+    assert_eq!(this.replicas, 10, "the ladder starts again after the combination has ended");
 }
 
 #[test]

@@ -18,7 +18,7 @@ use ganglion_api::closed_loop::policy::Tuning;
 use ganglion_api::closed_loop::reasons::LoopReason;
 use ganglion_api::decision::{Chosen, Outcome};
 use ganglion_api::execution::{CarriedOut, ExecutionSpec, ExecutionState, ExecutionStatus};
-use ganglion_core::conditions;
+use ganglion_core::conditions::{self, Stamp};
 use ganglion_core::facts::Uid;
 
 const UID: &str = "11111111-2222-3333-4444-555555555555";
@@ -109,6 +109,32 @@ impl Bench {
 
 fn up() -> Value {
     json!({"scale": {"by": 1, "max": 9}})
+}
+
+/// While policies are missing, the conditions say so. They may be back long before the next decision.
+#[rstest]
+#[case::idle(None)]
+#[case::blocked(Some("another loop acts on it"))]
+fn an_execution_at_rest_replaces_conditions_that_others_have_written(#[case] blocked: Option<&str>) {
+    let seen = TargetState::Scale(thing(1), 3);
+    let mut bench = Bench::new(up());
+    bench.status = ExecutionStatus::default();
+    let first = bench.next(&seen);
+    bench.recorded(first);
+    bench.spec.blocked = blocked.map(str::to_owned);
+    if blocked.is_some() {
+        let report = bench.next(&seen);
+        bench.recorded(report);
+    }
+    bench.chosen.executor = "another".into();
+    assert_eq!(bench.next(&seen), ExecutionStep::Nothing);
+    let own = bench.status.clone();
+    let stamp = Stamp { generation: 1, now: at(0) };
+    bench.status.conditions = conditions::stalled(&own.conditions, "AdmissionPolicyMissing", "missing".into(), stamp);
+    let report = bench.next(&seen);
+    bench.recorded(report);
+    assert_eq!(bench.status, own);
+    assert_eq!(bench.next(&seen), ExecutionStep::Nothing);
 }
 
 /// A status can be written by others: a decision or claim with an action that the loop does not have is not carried

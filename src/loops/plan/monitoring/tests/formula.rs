@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::monitoring::formula::{current_replicas, replica_resource};
+use crate::monitoring::formula::{current_replicas, is_changing, replica_resource};
 use crate::monitoring::{Measurement, MonitoringRules, ObserveContext, ObserveTrigger, SourceValue, ValueRange};
 use crate::tests::bench::{Loop, at, sample, spec};
 use ganglion_api::closed_loop::TargetRef;
@@ -327,7 +327,9 @@ fn replicas_are_not_those_of_before_the_last_change() {
     assert_eq!(current_replicas(Some(3), Some(&done), at(1)), Ok(3));
     assert_eq!(current_replicas(Some(9), Some(&done), at(1)), Ok(9), "somebody else has changed it since");
     assert_eq!(current_replicas(Some(2), Some(&done), at(11)), Ok(2), "somebody else has reverted it");
+    assert_eq!([1, 11].map(|second| is_changing(&done, at(second))), [true, false]);
     let failed = status(ExecutionState::Failed, "2", "3", 0);
+    assert!(!is_changing(&failed, at(1)), "it has changed nothing");
     assert_eq!(current_replicas(Some(2), Some(&failed), at(1)), Ok(2));
 }
 

@@ -62,4 +62,6 @@ pub struct TargetNews<'a> {
     pub forecast: Option<&'a ForecastMemory>,
     /// Last change by this loop.
     pub own_change: Option<OwnScaling>,
+    /// The loop changes the number of replicas, or has just changed something.
+    pub is_changing: bool,
 }
