@@ -90,6 +90,13 @@ pub fn is_finished(all: &[Condition]) -> bool {
     find(all, FINISHED).is_some_and(|finished| finished.status == "True")
 }
 
+/// Whether a summary condition has another status or reason. Messages do not count.
+pub fn summary_differs(one: &[Condition], other: &[Condition]) -> bool {
+    let says =
+        |all: &[Condition], kind: &str| find(all, kind).map(|found| (found.status.clone(), found.reason.clone()));
+    SUMMARY.iter().any(|kind| says(one, kind) != says(other, kind))
+}
+
 /// Creates a condition. If the status is unchanged, keeps the transition time of the old condition.
 pub fn condition(old: &[Condition], kind: &str, status: &str, reason: &str, message: &str, stamp: Stamp) -> Condition {
     let kept = old.iter().find(|old| old.type_ == kind && old.status == status);

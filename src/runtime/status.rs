@@ -97,7 +97,7 @@ impl StatusWriter {
     }
 
     /// Reports in the status why objects of the kind are not acted on, and what to do. All status fields except
-    /// `observedGeneration` and `conditions` keep their stored values.
+    /// `observedGeneration` and `conditions` keep their stored values. An object that has ended keeps its result.
     pub async fn report_unguarded<K: Kube + Fact + Serialize>(
         &self,
         ctx: &Context,
@@ -110,12 +110,15 @@ impl StatusWriter {
             _ => Map::new(),
         };
         let object = Unreadable { metadata: object.meta().clone(), status, ..Unreadable::default() };
+        if conditions::is_finished(&object.conditions()) {
+            return Ok(());
+        }
         let stamp = Stamp { generation: object.metadata.generation.unwrap_or(0), now: ctx.now() };
         let conditions = conditions::stalled(&object.conditions(), problem.reason(), problem.to_string(), stamp);
         self.record::<K>(ctx, &object, conditions, stamp).await
     }
 
-    /// Writes these conditions if they differ from the stored ones. An object that has ended keeps its result.
+    /// Writes these conditions if they differ from the stored ones.
     async fn record<K: Kube + Fact>(
         &self,
         ctx: &Context,
@@ -126,8 +129,7 @@ impl StatusWriter {
         if !self.observes_generation {
             conditions.iter_mut().for_each(|condition| condition.observed_generation = None);
         }
-        let stored = object.conditions();
-        if conditions == stored || conditions::is_finished(&stored) {
+        if conditions == object.conditions() {
             return Ok(());
         }
         let write = self.write_unread::<K>(ctx, object, conditions, stamp);

@@ -151,7 +151,10 @@ impl DecisionRules {
         is_new_sample: bool,
     ) -> bool {
         let is_traced = is_new_sample && self.trace == Trace::EverySample;
-        let change = if is_traced || is_unconfirmed(after, input) || edges(before) != edges(after) {
+        // The conditions may still say that policies were missing, or that the object could not be read.
+        let is_misreported = conditions::summary_differs(&before.conditions, &after.conditions);
+        let is_edge = is_traced || is_misreported || is_unconfirmed(after, input);
+        let change = if is_edge || edges(before) != edges(after) {
             StatusChange::Edge
         } else if counts(input.written) != counts(after) {
             StatusChange::Details

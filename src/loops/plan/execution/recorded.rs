@@ -25,11 +25,7 @@ pub fn record(context: &ExecutionContext, mut status: ExecutionStatus) -> Execut
 pub fn is_misreported(context: &ExecutionContext) -> bool {
     let (status, stamp) = (context.status, Stamp { generation: context.generation, now: context.now });
     let expected = conditions::summary(&status.conditions, &health(status), stamp);
-    let says = |all: &[Condition], kind: &str| {
-        conditions::find(all, kind).map(|found| (found.status.clone(), found.reason.clone()))
-    };
-    let differs = |kind: &&str| says(&expected, kind) != says(&status.conditions, kind);
-    status.claim.is_none() && status.state.is_some() && conditions::SUMMARY.iter().any(differs)
+    status.claim.is_none() && status.state.is_some() && conditions::summary_differs(&expected, &status.conditions)
 }
 
 /// Health of the stage. How a decision ended has a condition of its own.
