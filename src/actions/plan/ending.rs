@@ -1,12 +1,14 @@
 //! The end of an action, and the cleanup after it.
 
 use jiff::SignedDuration;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 use crate::world::{ActionsWorld, OwnerReading};
 use ganglion_api::marks;
+use ganglion_api::reasons::Reason;
 use ganglion_api::workload_action::status::{Plan, Slot, Step};
 use ganglion_api::workload_action::{MOST_REPLICAS, WorkloadActionStatus};
+use ganglion_core::conditions::{self, Health, Stamp};
 use ganglion_core::facts::{DeploymentFact, Ledger, ReceiptFact, ReplicaSetFact, ScaleFact, StatefulSetFact};
 
 use super::context::PlanContext;
@@ -44,11 +46,17 @@ pub fn finish(ctx: &PlanContext, mut status: WorkloadActionStatus, health: Actio
     record(ctx, report::status(ctx, status, &health))
 }
 
-/// Cleans up after an action that has ended: the receipt, the ledger on the workload and the finalizer; then the
-/// notifications, which a deletion by ttl waits for.
+/// Reasons of actions that have ended well.
+const GOOD: [Reason; 3] = [Reason::Succeeded, Reason::Planned, Reason::AlreadyExecuted];
+
+/// Cleans up after an action that has ended: the receipt, its conditions, the ledger on the workload and the
+/// finalizer; then the notifications, which a deletion by ttl waits for.
 pub fn after(ctx: &PlanContext) -> NextStep {
     if let Some(effect) = receipt_put_right(ctx) {
         return NextStep::Do(effect);
+    }
+    if let Some(status) = result_put_right(ctx) {
+        return record(ctx, status);
     }
     if let Some(workload) = ctx.status.slots.iter().find_map(|slot| ledger_left(ctx, slot)) {
         return NextStep::Do(Effect::ClearLedger { workload });
@@ -72,6 +80,22 @@ pub fn after(ctx: &PlanContext) -> NextStep {
         return NextStep::Wait { until: notify::next_due(ctx.status, ctx.now), report: None };
     }
     expire(ctx).unwrap_or(NOTHING)
+}
+
+/// Returns the status with the result, if the conditions say something else: an action that could not be read for a
+/// time has said so. The condition Finished keeps reason and message of the result.
+fn result_put_right(ctx: &PlanContext) -> Option<WorkloadActionStatus> {
+    let old = &ctx.status.conditions;
+    let Condition { reason, message, .. } = conditions::find(old, conditions::FINISHED)?;
+    if conditions::find(old, "Ready")?.reason == *reason {
+        return None;
+    }
+    let is_good = GOOD.iter().any(|good| good.as_str() == reason);
+    let result = if is_good { Health::Good } else { Health::Stalled };
+    let stamp = Stamp { generation: ctx.generation(), now: ctx.now };
+    let mut conditions = conditions::summary(old, &result(reason, message.clone()), stamp);
+    conditions.extend(old.iter().filter(|one| !conditions::SUMMARY.contains(&one.type_.as_str())).cloned());
+    Some(WorkloadActionStatus { conditions, ..ctx.status.clone() })
 }
 
 /// Corrects the receipt of an action: deletes it if nothing was done, and records the failure if the action failed

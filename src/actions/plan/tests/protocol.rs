@@ -260,6 +260,23 @@ fn a_suspended_action_replaces_conditions_that_others_have_written() {
     assert_eq!(stage.ready("go").1, "Suspended");
 }
 
+/// An action that another version has ended, and that could not be read for a time.
+#[test]
+fn an_ended_action_says_its_result_again() {
+    let mut stage = Stage::new();
+    stage.act("go", json!({"move": {"pod": {"name": "web-a"}, "to": {"nodeName": "d"}}, "mode": "Plan"}));
+    stage.settle("go");
+    let mut action = stage.action("go");
+    let result = action.status.clone().expect("a status");
+    let status = action.status.as_mut().expect("a status");
+    let stamp = Stamp { generation: 1, now: stage.now };
+    status.conditions = conditions::unread(&status.conditions, "InvalidObject", "error", "advice", stamp);
+    stage.put_action(action);
+    assert_eq!(stage.ready("go").1, "InvalidObject");
+    stage.settle("go");
+    assert_eq!(stage.action("go").status, Some(result));
+}
+
 #[test]
 fn suspended_clocks_stand_still() {
     let mut stage = Stage::new();
