@@ -8,20 +8,17 @@ use ganglion_api::closed_loop::ClosedLoop;
 use ganglion_api::monitoring::Monitoring;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
-use k8s_openapi::api::core::v1::Pod;
-use kube::ResourceExt;
-use kube::api::ListParams;
 use serde_json::{Value, json};
 use testkit::block_on;
 use testkit::plane::Plane;
-use testkit::servers::usage::{self, uses};
+use testkit::servers::load::SharedLoad;
+use testkit::servers::usage;
 use testkit::testbed::loops::{
     ACCOUNT, SCALES, account, decision_status, grant_more, loop_story, make, push, put, replicas, says, until,
     with_loops,
 };
 use testkit::testbed::workload::Workload;
 use testkit::testbed::{Road, Testbed, story_on};
-use testkit::verdict::APP;
 
 /// A loop on `web` whose queue is 10 for each replica.
 fn queue(changes: &Value) -> Value {
@@ -119,27 +116,6 @@ fn an_account_that_may_not_get_the_target_is_told_of() {
     });
 }
 
-/// Names of the pods of this Deployment that run.
-async fn pods(testbed: &Testbed, name: &str) -> Result<Vec<String>> {
-    let pods = testbed.api::<Pod>().list(&ListParams::default().labels(&format!("{APP}={name}"))).await?;
-    let running = pods.items.iter().filter(|pod| pod.metadata.deletion_timestamp.is_none());
-    Ok(running.map(ResourceExt::name_any).collect())
-}
-
-/// Lets all pods of this Deployment use this much. A pod that ends meanwhile uses nothing.
-async fn all_use(testbed: &Testbed, name: &str, cpu: &str) -> Result<()> {
-    for pod in pods(testbed, name).await? {
-        let used = uses(testbed, &pod, cpu, "64Mi").await;
-        let is_gone = |error: &anyhow::Error| {
-            error
-                .downcast_ref::<kube::Error>()
-                .is_some_and(|error| matches!(error, kube::Error::Api(status) if status.code == 404))
-        };
-        used.or_else(|error| if is_gone(&error) { Ok(()) } else { Err(error) })?;
-    }
-    Ok(())
-}
-
 #[test]
 fn a_loop_and_an_autoscaler_reach_the_same_numbers() {
     // A separate plane, because it registers an API for the whole plane.
@@ -155,9 +131,11 @@ fn a_loop_and_an_autoscaler_reach_the_same_numbers() {
 }
 
 async fn beside_an_autoscaler(testbed: &Testbed) -> Result<()> {
+    let mut loads = Vec::new();
     for name in ["hpa", "loop"] {
         let web = Workload::deployment(name, 4).requests(json!({"cpu": "1"}));
-        web.annotate("kwok.x-k8s.io/usage-cpu", "500m").make(testbed).await?;
+        web.annotate(usage::CPU, "475m").make(testbed).await?;
+        loads.push(SharedLoad::start(&testbed.client, &testbed.ns, name, 1900));
     }
     account(testbed, SCALES).await?;
     grant_more(testbed, "reads", &[("metrics.k8s.io", "pods", "list"), ("", "pods", "list")]).await?;
@@ -187,14 +165,10 @@ async fn beside_an_autoscaler(testbed: &Testbed) -> Result<()> {
         monitoring.status?.tracking.filter(|state| state.wants == 4).map(|_| ())
     })
     .await?;
-    for (each, expected) in [("900m", 8), ("200m", 4), ("20m", 2)] {
+    for (together, expected) in [(3800, 8), (1900, 4), (800, 2)] {
+        loads.iter().for_each(|load| load.set(together));
         for name in ["loop", "hpa"] {
-            all_use(testbed, name, each).await?;
-        }
-        for name in ["loop", "hpa"] {
-            scaled(testbed, name, expected).await.with_context(|| format!("{name} with {each} each"))?;
-            // The load is the same as before, so each pod uses what is right from now on.
-            all_use(testbed, name, "500m").await?;
+            scaled(testbed, name, expected).await.with_context(|| format!("{name} with {together}m together"))?;
         }
     }
     let shown = until::<ClosedLoop, _>(testbed, "loop", "a status", |one| one.status).await?;

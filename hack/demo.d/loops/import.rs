@@ -10,11 +10,11 @@ use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use kube::Api;
 use serde_json::{Value, json};
 use testkit::servers::aggregation::{Aggregated, AggregationHost};
+use testkit::servers::load::SharedLoad;
 use testkit::servers::usage;
 
 use super::act::{Checks, Place, arrows};
 use super::eye::Seen;
-use super::load::Load;
 use super::scene;
 
 /// Created as it is.
@@ -35,7 +35,7 @@ const API: &str = "v1beta1.metrics.k8s.io";
 /// Server of the measurements, and the load that it measures.
 pub struct Live {
     server: Aggregated,
-    load: Load,
+    load: SharedLoad,
 }
 
 /// Starts metrics-server, so that it has measurements when the act begins.
@@ -46,7 +46,7 @@ pub async fn prepare(place: &Place<'_>) -> Result<Live> {
     // Created and not applied: who applies a manifest would switch the autoscaler on again with the next apply.
     scene::kubectl(place, "create", SAMPLE).await?;
     // Two replicas at the target: 500m of the requested core each.
-    let load = Load::start(&place.client, &place.namespace, SHOP, 1_000);
+    let load = SharedLoad::start(&place.client, &place.namespace, SHOP, 1_000);
     place.screen.done("metrics-server", "measures every 10 s; Deployment shop has a HorizontalPodAutoscaler");
     Ok(Live { server, load })
 }

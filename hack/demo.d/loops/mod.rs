@@ -4,7 +4,6 @@
 mod act;
 mod eye;
 mod import;
-mod load;
 mod scene;
 mod tracking;
 

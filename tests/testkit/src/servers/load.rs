@@ -8,24 +8,25 @@ use anyhow::Result;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt};
-use testkit::servers::usage;
-use testkit::verdict::serves;
 use tokio::task::JoinHandle;
+
+use crate::servers::usage;
+use crate::verdict::{APP, serves};
 
 /// Time between two distributions.
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// Distributes the load until it is dropped.
-pub struct Load {
+pub struct SharedLoad {
     millicores: Arc<AtomicU32>,
     task: JoinHandle<()>,
 }
 
-impl Load {
-    /// Distributes this load to the simulated pods with the label `app` of this value.
+impl SharedLoad {
+    /// Distributes this load to the simulated pods with the label [`APP`] of this value.
     pub fn start(client: &Client, namespace: &str, app: &str, millicores: u32) -> Self {
         let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
-        let selector = ListParams::default().labels(&format!("app={app}"));
+        let selector = ListParams::default().labels(&format!("{APP}={app}"));
         let millicores = Arc::new(AtomicU32::new(millicores));
         let load = millicores.clone();
         let task = tokio::spawn(async move {
@@ -43,7 +44,7 @@ impl Load {
     }
 }
 
-impl Drop for Load {
+impl Drop for SharedLoad {
     fn drop(&mut self) {
         self.task.abort();
     }
