@@ -4,6 +4,7 @@ use std::future::Future;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use tokio_util::sync::CancellationToken;
 
 use super::error::Error;
@@ -48,8 +49,11 @@ impl Context {
         match self.writer.counted(effect, write).await {
             Ok(answer) => {
                 // Further changes in the answer come from other writers: requeue as for a watch event.
-                let changed =
-                    object.meta().generation.is_some() && answer.meta().generation != object.meta().generation;
+                let kept = |meta: &ObjectMeta| {
+                    (meta.generation, meta.labels.clone(), meta.owner_references.clone(), meta.finalizers.clone())
+                };
+                let is_known = object.meta().generation.is_some();
+                let changed = is_known && kept(object.meta()) != kept(answer.meta());
                 let requeue = self.store.write(|world| world.apply(answer, Origin::Own));
                 self.store.requeue(if changed { requeue } else { requeue.without::<C>(&id.key) });
                 self.writer.wrote(K::KIND, &id.key);

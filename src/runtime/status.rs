@@ -74,6 +74,10 @@ impl StatusWriter {
             }
         };
         ctx.write_own::<K, K>(self.effect, object, write).await?;
+        if matches!(self.method, StatusMethod::Apply { .. }) {
+            // The answer may contain earlier changes of others, whose watch events are no news any more.
+            ctx.store.queue::<K>().add([id.key.clone()]);
+        }
         for event in events {
             ctx.events.publish(reference::<K>(&id), event.in_occurrence(&id.version));
         }

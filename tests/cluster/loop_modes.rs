@@ -9,6 +9,7 @@ use ganglion_api::execution::{Execution, ExecutionState};
 use ganglion_api::marks;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
+use testkit::proxy::Write;
 use testkit::proxy::gate::HoldPoint;
 use testkit::testbed::loops::{
     SCALES, account, condition, ended, loop_story, make, on, push, ready, replicas, travelled, until,
@@ -149,6 +150,28 @@ fn a_proposal_waits_for_its_digest_and_ends_with_its_alarm() {
         tokio::time::sleep(CALM).await;
         ensure!(replicas(testbed, "web").await? == (first + 1, 2), "a withdrawn proposal was performed");
         Ok(())
+    });
+}
+
+/// The answer to a write of the loop's status contains the approval before the watch reports it.
+#[test]
+fn an_approval_beside_a_write_of_the_status_is_carried_out() {
+    loop_story("modes-beside", async |testbed| {
+        let mut spec = up();
+        spec["mode"] = json!("Approve");
+        scene(testbed, spec).await?;
+        testbed.proxy.streams().delay("closedloops", Duration::from_secs(2));
+        let awaits = |write: &Write| write.is_on("closedloops/status") && write.reason() == Some("AwaitsApproval");
+        let mut held = testbed.proxy.hold(1, HoldPoint::Before, awaits);
+        push(testbed, "web", json!({"cpu": "2"})).await?;
+        let digest = until::<Decision, _>(testbed, "web", "the proposal", |one| one.status?.chosen?.digest).await?;
+        held.reached().await.context("the status of the loop was not written")?;
+        testbed.patch_loop("web", json!({"metadata": {"annotations": {marks::APPROVE: digest}}})).await?;
+        held.release();
+        until::<Execution, _>(testbed, "web", "what was approved", |one| {
+            (one.status?.state? == ExecutionState::Done).then_some(())
+        })
+        .await
     });
 }
 
