@@ -12,6 +12,7 @@ use kube::api::ListParams;
 use serde_json::{Value, json};
 use testkit::TIMEOUT;
 use testkit::action::{deployment, with};
+use testkit::operator::SHORT_LEASE;
 use testkit::plugin::Plugin;
 use testkit::proxy::gate::{Held, HoldPoint};
 use testkit::testbed::loops::{SCALES, account, loop_story, make, on, push, ready, travelled};
@@ -26,8 +27,6 @@ use crate::crash::kill_at;
 const MINUTE: SignedDuration = SignedDuration::from_mins(1);
 
 const DONE: (&str, &str) = ("True", "Succeeded");
-
-const LEASE: &str = "lease: {durationSeconds: 3, renewDeadlineSeconds: 2, retrySeconds: 1}";
 
 /// Reasons of events of other components.
 const OTHERS: [&str; 5] =
@@ -187,7 +186,7 @@ async fn finished_by_another(
 fn a_move_that_another_process_finishes_is_the_same_story() {
     let cases = [("events-killed".to_owned(), false), ("events-leader".to_owned(), true)];
     stories(cases.into(), async |testbed, other_leads| {
-        testbed.settings(LEASE)?;
+        testbed.settings(SHORT_LEASE)?;
         testbed.kill_and_restart().await?;
         let nodes = on_the_first(testbed).await?;
         let mut held = testbed.proxy.hold(1, HoldPoint::After, |write| write.is_on("pods/eviction"));
@@ -299,7 +298,7 @@ fn a_loop_that_scales_is_a_story_of_the_loop_and_the_workload() {
 fn a_decision_that_another_process_finishes_is_told_once() {
     let cases = [("events-loop-killed".to_owned(), false), ("events-loop-leader".to_owned(), true)];
     stories(cases.into(), async |testbed, other_leads| {
-        testbed.settings(LEASE)?;
+        testbed.settings(SHORT_LEASE)?;
         testbed.kill_and_restart().await?;
         scaled_up(testbed).await?;
         let mut held = testbed.proxy.hold(1, HoldPoint::Before, |write| {

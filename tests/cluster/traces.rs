@@ -8,7 +8,7 @@ use ganglion_api::closed_loop::ClosedLoop;
 use ganglion_api::decision::Decision;
 use ganglion_core::trace::{SpanId, TraceId};
 use serde_json::json;
-use testkit::operator::Operator;
+use testkit::operator::{Operator, SHORT_LEASE};
 use testkit::proxy::gate::HoldPoint;
 use testkit::servers::http::{Manner, Server};
 use testkit::servers::jaeger::{Jaeger, StoredSpan};
@@ -19,8 +19,6 @@ use testkit::testbed::workload::{Workload, settled};
 use testkit::{TIMEOUT, wait_for};
 
 use crate::crash::kill_at;
-
-const LEASE: &str = "lease: {durationSeconds: 3, renewDeadlineSeconds: 2, retrySeconds: 1}";
 
 const ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
 
@@ -109,7 +107,7 @@ async fn is_one_trace(testbed: &Testbed, traces: &[Vec<StoredSpan>]) -> Result<(
 fn one_decision_is_one_trace_over_a_restart_and_other_leaders() {
     loop_story("traces", async |testbed| {
         let jaeger = Jaeger::start().await?;
-        testbed.settings(LEASE)?;
+        testbed.settings(SHORT_LEASE)?;
         restart(testbed, &jaeger.endpoint()).await?;
         let _nodes = testbed.nodes(1, Size::default()).await?;
         scene(testbed).await?;

@@ -9,6 +9,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 use jiff::Timestamp;
 use testkit::block_on;
 use testkit::hostile::RefusingPolicy;
+use testkit::operator::SHORT_LEASE;
 use testkit::plane::{NODES, Plane};
 use testkit::process::{free_port, stat};
 use testkit::proxy::Write;
@@ -18,7 +19,7 @@ use testkit::testbed::rest::rest_clean;
 use testkit::testbed::{Road, Testbed, story_on};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{DURATION, RETRY, SHORT_LEASE};
+use super::{DURATION, RETRY};
 use crate::acts::{Act, Verb};
 
 /// Maximum time from the loss of a leader until the next one holds the lease: a candidate notices the last renewal up

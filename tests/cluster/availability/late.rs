@@ -5,6 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use ganglion_api::execution::ExecutionState;
 use serde_json::json;
+use testkit::operator::SHORT_LEASE;
 use testkit::proxy::Write;
 use testkit::proxy::gate::{Held, HoldPoint};
 use testkit::testbed::loops::{SCALES, account, demo, ended, make, push, replicas, travelled, with_loops};
@@ -13,7 +14,6 @@ use testkit::testbed::rest::rest_clean;
 use testkit::testbed::workload::Workload;
 use testkit::testbed::{Testbed, stories};
 
-use super::SHORT_LEASE;
 use crate::acts::{Act, Verb};
 use crate::crash::{LAST_WORDS, LEAST_WRITES, clean_run, reached};
 

@@ -5,7 +5,6 @@ mod fleet;
 mod late;
 mod views;
 
-/// Settings of a lease that other replicas take over soon, and the resulting times in seconds.
-const SHORT_LEASE: &str = "lease: {durationSeconds: 8, renewDeadlineSeconds: 6, retrySeconds: 1}";
+/// Times of [`testkit::operator::SHORT_LEASE`] in seconds.
 const DURATION: u64 = 8;
 const RETRY: u64 = 1;

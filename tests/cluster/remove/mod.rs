@@ -7,6 +7,7 @@ mod before;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use ganglion_api::marks;
@@ -17,7 +18,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use testkit::action::move_pod;
 use testkit::eye::Seen;
-use testkit::operator::{Operator, program};
+use testkit::operator::{Operator, SHORT_LEASE, program};
 use testkit::plane::install::{self, NAMESPACE};
 use testkit::plane::{NODES, Plane, kubeconfig};
 use testkit::plugin::Plugin;
@@ -35,13 +36,13 @@ use crate::node_configs::template;
 use crate::scenes::Scene;
 use before::Before;
 
-/// Settings of the operators here: a lease that expires soon after its holder was killed.
-const SETTINGS: &str = "outbound:\n  allowedNetworks: [127.0.0.0/8]\n\
-    lease: {durationSeconds: 3, renewDeadlineSeconds: 2, retrySeconds: 1}\n";
+/// Maximum time of a command, which would otherwise wait for an operator that is gone.
+const LONGEST: Duration = Duration::from_secs(300);
 
 /// Runs `kubectl ganglion` with these arguments, and returns the exit code and what it printed.
 async fn run(mut command: Command) -> Result<(i32, String)> {
-    let output = command.output().await?;
+    let output = tokio::time::timeout(LONGEST, command.kill_on_drop(true).output());
+    let output = output.await.context("the command does not end")??;
     let said = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
     Ok((output.status.code().context("ended by a signal")?, said))
 }
@@ -64,7 +65,7 @@ impl<'a> Ground<'a> {
         testbed.kubectl(&["delete", "lease", "--all"], None).await?;
         let home = TempDir::new()?;
         let settings = home.path().join("settings.yaml");
-        std::fs::write(&settings, SETTINGS)?;
+        std::fs::write(&settings, format!("outbound: {{allowedNetworks: [127.0.0.0/8]}}\n{SHORT_LEASE}\n"))?;
         // The installation, and so the account, is new in each story.
         let token = install::token(&testbed.client).await?;
         let file = settings.display().to_string();

@@ -18,6 +18,10 @@ use crate::plane::install::{NAMESPACE, token};
 use crate::plane::kubeconfig;
 use crate::process::{self, free_port};
 
+/// Settings of a lease that other replicas take over soon after its holder was killed. On a busy machine, a request may
+/// take seconds, so a shorter lease would be lost.
+pub const SHORT_LEASE: &str = "lease: {durationSeconds: 8, renewDeadlineSeconds: 6, retrySeconds: 1}";
+
 /// Maximum time of a graceful stop.
 const FAREWELL: Duration = Duration::from_secs(60);
 

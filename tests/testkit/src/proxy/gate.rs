@@ -3,6 +3,7 @@
 use tokio::sync::oneshot;
 
 use super::Write;
+use crate::TIMEOUT;
 
 /// Side of the API server on which a request is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,9 +71,10 @@ impl Gate {
 }
 
 impl Held {
-    /// Waits until the request is held; it stays held. None if the proxy was stopped.
+    /// Waits until the request is held; it stays held. None if the proxy was stopped. Panics if there is no such
+    /// request in time: a story that goes on without its fault would prove nothing.
     pub async fn reached(&mut self) -> Option<Write> {
-        (&mut self.reached).await.ok()
+        tokio::time::timeout(TIMEOUT, &mut self.reached).await.expect("a request to hold").ok()
     }
 
     /// Lets the request, or its answer, continue.
