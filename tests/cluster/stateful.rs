@@ -302,7 +302,7 @@ async fn other_pods_are_left(testbed: &Testbed) -> Result<()> {
     let db = Db::new(testbed, 2, Way::Policy).await?;
     testbed.act("go", moving("db-1", db.free(0))).await?;
     testbed.ends("go", DONE).await?;
-    testbed.kubectl(&["delete", "pod", "db-1"], None).await?;
+    testbed.kubectl(&["delete", "pod", "db-1", "--wait=false"], None).await?;
     comes(testbed, "db-1", 3).await?;
     let pin = serde_json::to_value(&*pod(testbed, "db-1")?)?.to_string();
     ensure!(!pin.contains("matchFields"), "pinned after the end: {pin}");
@@ -522,12 +522,12 @@ fn a_gated_pod_that_nobody_wants_is_released() {
     story("gate-unwanted", async |testbed| {
         // The pods are created gated, one after the other.
         let db = Db::new(testbed, 2, Way::Gate).await?;
-        testbed.kubectl(&["delete", "pod", "db-0"], None).await?;
+        testbed.kubectl(&["delete", "pod", "db-0", "--wait=false"], None).await?;
         comes(testbed, "db-0", 2).await?;
         db.settle(testbed).await?;
         // The same while no operator runs; one starts afterwards.
         testbed.operator.lock().await.kill();
-        testbed.kubectl(&["delete", "pod", "db-0"], None).await?;
+        testbed.kubectl(&["delete", "pod", "db-0", "--wait=false"], None).await?;
         comes(testbed, "db-0", 3).await?;
         testbed
             .eye

@@ -3,14 +3,18 @@
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use tokio::process::Command;
 
 use crate::process::{self, run, run_aloud};
 use crate::root;
+
+/// Maximum time of a command of kubectl. That of 1.30 may wait for ever for a pod whose name is taken again.
+const LONGEST: Duration = Duration::from_secs(300);
 
 pub struct Cluster {
     /// Client of the administrator.
@@ -71,7 +75,8 @@ impl Cluster {
     pub async fn kubectl(&self, args: &[&str], input: Option<&str>) -> Result<String> {
         let mut command = self.kubectl_command();
         command.args(args);
-        run(command, input).await
+        let ended = tokio::time::timeout(LONGEST, run(command, input)).await;
+        ended.unwrap_or_else(|_| bail!("kubectl {args:?} does not end"))
     }
 
     /// Kubeconfig of the administrator, with its certificates.
