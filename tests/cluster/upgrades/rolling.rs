@@ -33,10 +33,18 @@ async fn rolls(testbed: &Testbed, from: &OperatorVersion, to: &OperatorVersion) 
     let mut old = [start(testbed, "old-1", from).await?, start(testbed, "old-2", from).await?];
     ensure!(testbed.another_leads("").await? == "old-1", "the second replica leads");
     let mut flight = Flight::prepare(testbed).await?;
+    // Changed policies of a former version stop the current one, so that its work has to begin before. A former version
+    // continues with the policies of the current one.
+    let mut held = Vec::new();
+    if to.name != CURRENT {
+        held = flight.take_off(&old[0].proxy).await?;
+    }
     // As `kubectl apply -k`: policies, CRDs and permissions come before the new Deployment.
     install::apply(&testbed.plane.cluster, &to.base).await?;
     let first = start(testbed, "new-1", to).await?;
-    let held = flight.take_off(&old[0].proxy).await?;
+    if to.name == CURRENT {
+        held = flight.take_off(&old[0].proxy).await?;
+    }
     replace(&mut old[0], held).await?;
     testbed.another_leads("old-1").await?;
     let second = start(testbed, "new-2", to).await?;
