@@ -373,10 +373,12 @@ const EVENT_PAGES: [(&str, &[&str]); 6] = [
 ];
 
 /// Files that define the names of conditions.
-const CONDITION_NAMES: [&str; 5] = [
+const CONDITION_NAMES: [&str; 7] = [
     "src/actions/plan/notify/mod.rs",
     "src/nodes/plan/report.rs",
     "src/placement/plan/publish/report.rs",
+    "src/placement/plan/labels/report.rs",
+    "src/placement/plan/labels/application.rs",
     "src/placement/controller/learned/save.rs",
     "src/core/conditions.rs",
 ];

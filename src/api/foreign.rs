@@ -57,7 +57,7 @@ pub struct ContainerPolicy {
     pub controlled_resources: Option<Vec<String>>,
 }
 
-/// A policy that changes objects at admission. The operator does not read its spec.
+/// A policy that changes objects at admission. The spec is kept as it was received, with fields of newer versions.
 #[derive(CustomResource, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[kube(
     group = "admissionregistration.k8s.io",
@@ -66,7 +66,10 @@ pub struct ContainerPolicy {
     plural = "mutatingadmissionpolicies",
     schema = "disabled"
 )]
-pub struct MutatingAdmissionPolicySpec {}
+pub struct MutatingAdmissionPolicySpec {
+    #[serde(flatten)]
+    pub fields: Map<String, Value>,
+}
 
 /// Binding that activates such a policy.
 #[derive(CustomResource, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
@@ -80,6 +83,8 @@ pub struct MutatingAdmissionPolicySpec {}
 #[serde(rename_all = "camelCase", default)]
 pub struct MutatingAdmissionPolicyBindingSpec {
     pub policy_name: String,
+    #[serde(skip_serializing_if = "Value::is_null")]
+    pub param_ref: Value,
 }
 
 /// A policy that checks objects at admission. The spec is kept as it was received, with fields of newer versions.

@@ -161,3 +161,18 @@ pub const MEMORY_MANAGER: &str = "ganglion/placement-policy/memory";
 
 /// Field manager of the annotations about the usage of nodes.
 pub const USAGE_MANAGER: &str = "ganglion/placement-policy/usage";
+
+/// Field manager of the labels of nodes with the scores of PlacementPolicies.
+pub const LABEL_MANAGER: &str = "ganglion/placement-policy/labels";
+
+/// Domain of these labels. The admission plugin NodeRestriction refuses changes of such labels by kubelets.
+pub const LABEL_DOMAIN: &str = "ganglion.node-restriction.kubernetes.io/";
+
+/// Name of the MutatingAdmissionPolicy that adds terms to new pods that read these labels, and of its binding.
+pub const LABEL_POLICY: &str = "ganglion-placement-labels";
+
+/// Label of a pod: the PlacementPolicy whose labels its terms read.
+pub const POD_POLICY: &str = "ganglion.dev/placement-policy";
+
+/// Label of a PlacementPolicy with the value `true`: pods without [`POD_POLICY`] use it.
+pub const DEFAULT_POLICY: &str = "ganglion.dev/default-policy";

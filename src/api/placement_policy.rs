@@ -1,7 +1,8 @@
 //! PlacementPolicy: agents that filter and score nodes for a pod, and the publication of the nodes' usage. Agents,
-//! status and reasons each have a file below.
+//! labels, status and reasons each have a file below.
 
 pub mod agents;
+pub mod labels;
 pub mod reasons;
 pub mod status;
 
@@ -14,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::refs::{Auth, CaRef, RequestHeader};
 use crate::scalars::DurationText;
 use agents::PolicyAgent;
+use labels::LabelOptions;
 pub use status::PlacementPolicyStatus;
 
 /// Name of the scheduler whose pods a policy applies to by default.
@@ -34,12 +36,16 @@ pub const DEFAULT_SCHEDULER: &str = "default-scheduler";
     doc = "Filters and scores nodes for pods: for kube-scheduler through its extender protocol, and for WorkloadActions whose target names the policy.",
     printcolumn(name = "Mode", type_ = "string", json_path = ".spec.mode"),
     printcolumn(name = "Agents", type_ = "string", json_path = ".status.summary"),
+    printcolumn(name = "Delivery", type_ = "string", json_path = ".spec.delivery"),
     printcolumn(name = "Nodes", type_ = "integer", json_path = ".status.nodes"),
+    printcolumn(name = "Labeled", type_ = "integer", json_path = ".status.labels.nodes"),
+    printcolumn(name = "Valid-Until", type_ = "date", json_path = ".status.validUntil"),
     printcolumn(name = "Data", type_ = "string", json_path = ".status.conditions[?(@.type=='DataAvailable')].status"),
     printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].status"),
     printcolumn(name = "Reason", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].reason"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
     printcolumn(name = "Schedulers", type_ = "string", json_path = ".spec.schedulerNames", priority = 1),
+    printcolumn(name = "Oldest-Label", type_ = "date", json_path = ".status.labels.oldest", priority = 1),
     printcolumn(
         name = "Message",
         type_ = "string",
@@ -54,6 +60,7 @@ pub const DEFAULT_SCHEDULER: &str = "default-scheduler";
     validation = Rule::new("!has(self.maxAge) || duration(self.maxAge) >= duration('10s') && duration(self.maxAge) <= duration('24h')").message("maxAge must be 10s to 24h").field_path(".maxAge"),
     validation = Rule::new("!has(self.sampleWindow) || duration(self.sampleWindow) <= duration('1h')").message("sampleWindow must be at most 1h").field_path(".sampleWindow"),
     validation = Rule::new("!has(self.publishUsage) || duration(has(self.publishUsage.interval) ? self.publishUsage.interval : '1m') + duration(has(self.publishUsage.interval) ? self.publishUsage.interval : '1m') + duration(has(self.publishUsage.interval) ? self.publishUsage.interval : '1m') <= duration(has(self.maxAge) ? self.maxAge : '5m')").message("publishUsage.interval (default 1m) must be at most a third of maxAge (default 5m)").field_path(".publishUsage"),
+    validation = Rule::new("!has(self.labels) || self.delivery.exists(way, way == 'Labels')").message("labels has no effect unless delivery contains Labels").field_path(".labels"),
 )]
 pub struct PlacementPolicySpec {
     /// Agents, at most 16. Each agent filters nodes, scores them from 0 to 10, or both. A node is rejected if any agent
@@ -67,6 +74,16 @@ pub struct PlacementPolicySpec {
     /// policy in both modes. Default: Active.
     #[serde(default)]
     pub mode: PolicyMode,
+    /// How schedulers receive the policy. Extender: a scheduler that is configured for it asks the operator about each
+    /// pod. Labels: the operator keeps a label with the score on each node, and node affinity reads it, in pods or in
+    /// the configuration of a scheduler; see `labels`. Default: Extender.
+    #[serde(default = "extender")]
+    #[schemars(length(min = 1, max = 2))]
+    #[x_kube(merge_strategy = ListMerge::Set)]
+    pub delivery: Vec<PolicyDelivery>,
+    /// Options of the delivery `Labels`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub labels: Option<LabelOptions>,
     /// Names of the schedulers whose pods the policy applies to (`spec.schedulerName` of a pod), at most 16. The policy
     /// does not affect pods of other schedulers or pods of DaemonSets. Default: default-scheduler.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -103,7 +120,25 @@ pub enum PolicyMode {
     Shadow,
 }
 
+/// See [`PlacementPolicySpec::delivery`].
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PolicyDelivery {
+    #[default]
+    Extender,
+    Labels,
+}
+
+/// Default of [`PlacementPolicySpec::delivery`].
+fn extender() -> Vec<PolicyDelivery> {
+    vec![PolicyDelivery::Extender]
+}
+
 impl PlacementPolicySpec {
+    /// Whether the policy is delivered in this way.
+    pub fn is_delivered_by(&self, way: PolicyDelivery) -> bool {
+        self.delivery.contains(&way)
+    }
+
     /// Names of the schedulers whose pods the policy applies to.
     pub fn schedulers(&self) -> impl Iterator<Item = &str> {
         let named = self.scheduler_names.iter().flatten().map(String::as_str);

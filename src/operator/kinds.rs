@@ -19,9 +19,10 @@ use ganglion_api::receipt::WorkloadActionReceipt;
 use ganglion_api::swarm_pool::SwarmPool;
 use ganglion_api::workload_action::WorkloadAction;
 use ganglion_core::facts::{
-    BudgetFact, ClaimFact, DeploymentFact, HpaFact, NodeFact, OutsidePodFact, PinBindingFact, PinPolicyFact, PodFact,
-    PolicyBindingFact, PolicyFact, ReceiptFact, ReplicaSet, ReplicaSetFact, ScaledObjectFact, ServiceFact,
-    SlimAutoscaler, SlimDeployment, SlimPod, StatefulSet, StatefulSetFact, VolumeFact, VpaFact,
+    BudgetFact, ClaimFact, DeploymentFact, HpaFact, LabelBindingFact, LabelPolicyFact, NodeFact, OutsidePodFact,
+    PinBindingFact, PinPolicyFact, PodFact, PolicyBindingFact, PolicyFact, ReceiptFact, ReplicaSet, ReplicaSetFact,
+    ScaledObjectFact, ServiceFact, SlimAutoscaler, SlimDeployment, SlimPod, StatefulSet, StatefulSetFact, VolumeFact,
+    VpaFact,
 };
 use ganglion_runtime::watch::Feeds;
 
@@ -40,6 +41,8 @@ pub fn feed(feeds: &mut Feeds) {
     feeds.namespaced::<NodeConfigTemplate, NodeConfigTemplate>();
     feeds.namespaced::<SwarmPool, SwarmPool>();
     feeds.cluster::<PlacementPolicy, PlacementPolicy>();
+    feeds.optional_named::<MutatingAdmissionPolicy, LabelPolicyFact>(marks::LABEL_POLICY);
+    feeds.optional_named::<MutatingAdmissionPolicyBinding, LabelBindingFact>(marks::LABEL_POLICY);
 }
 
 /// Starts the watches of the kinds that [`super::term::Term::start_completing`] needs. The kinds of the operator may be

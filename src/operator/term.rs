@@ -21,7 +21,7 @@ use ganglion_loops::target::Targets;
 use ganglion_loops::traces::LoopTraces;
 use ganglion_nodes::config::{self as node_config, NodeConfigController, PolledNodes};
 use ganglion_nodes::template::NodeConfigTemplateController;
-use ganglion_placement::policy::{PlacementPolicyController, UsagePublisher, run_usage};
+use ganglion_placement::policy::{Labeler, PlacementPolicyController, UsagePublisher, run_labels, run_usage};
 use ganglion_pools::{SwarmPoolController, WorkerProbes};
 use ganglion_runtime::context::Context;
 use ganglion_runtime::discovery::Discovery;
@@ -154,12 +154,14 @@ impl Term<'_> {
         let OperatorParts { settings, outbound, namespace, .. } = self.parts;
         let controller = self.start(settings.placement.concurrency, |ctx| PlacementPolicyController {
             usage: Arc::new(UsagePublisher::new(ctx.clone(), Arc::clone(outbound), settings.namespaces())),
+            labeler: Arc::new(Labeler::new(ctx.clone(), placement.clone())),
             ctx,
             placement,
             namespace: namespace.clone(),
             memories: Memories::default(),
         });
         self.tasks.spawn(run_usage(Arc::clone(&controller.usage)));
+        self.tasks.spawn(run_labels(Arc::clone(&controller.labeler)));
         if let Some(keeper) = self.parts.certificate.clone() {
             let writer = self.context("extender").writer;
             let stop = self.parts.stop.clone();

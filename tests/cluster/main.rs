@@ -60,6 +60,7 @@ mod owners;
 mod placement;
 mod placement_bursts;
 mod placement_certificates;
+mod placement_labels;
 mod placement_rewards;
 mod placement_usage;
 mod policies;

@@ -64,6 +64,25 @@ reasons! {
     /// A node could not be annotated; the message says why.
     NodeNotWritten,
 
+    // Reasons of the condition LabelsCurrent.
+    /// Each node has the label of the policy, with the current score.
+    Labeled,
+    /// The labels have not been compared yet.
+    NotCompared,
+    /// Labels of some nodes are missing or are not current; the message says why.
+    LabelsNotWritten,
+
+    // Reasons of the condition LabelsApplied.
+    /// The API server adds terms that read the label to new pods of the policy.
+    AppliedByAdmission,
+    /// The component placement-labels is not installed, so only schedulers that are configured for it read the label.
+    NotInstalled,
+    /// The API server does not serve MutatingAdmissionPolicies, so only schedulers that are configured for it read the
+    /// label.
+    NotServed,
+    /// The MutatingAdmissionPolicy of the component placement-labels was edited.
+    Edited,
+
     // Reasons of the condition MemorySaved.
     /// The learned values are saved in the ConfigMap that `status.memory` names.
     Saved,

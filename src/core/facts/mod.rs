@@ -37,7 +37,7 @@ pub use membership::PodMembership;
 pub use node::{CONGESTION, CONGESTION_SAMPLED_AT, NodeFact, PUBLISHED, USAGE_SAMPLED_AT, USAGE_SAMPLES};
 pub use owner::{OtherKind, OwnerFact, group};
 pub use pod::{Marks, OutsidePodFact, PodEnd, PodFact, PodHold, Trouble};
-pub use policy::{PolicyBindingFact, PolicyFact, spec_digest};
+pub use policy::{LabelBindingFact, LabelPolicyFact, PolicyBindingFact, PolicyFact, spec_digest};
 pub use replica_set::{ReplicaSet, ReplicaSetFact, ReplicaSetSpec, SPREAD_RATE, TemplateFact};
 pub use requests::{ContainerRequests, GPU, Requests, ResourceAmounts, cores, default_requests, requests};
 pub use run::{PodRun, RunFailure, pod_type};

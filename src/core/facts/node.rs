@@ -2,11 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Taint};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 
 use super::{Identity, NodeName, Requests, ResourceAmounts, texts};
 use crate::quantity;
+use ganglion_api::marks;
 
 /// Annotations on nodes that placement reads. They are published by a PlacementPolicy or by other programs.
 pub const PUBLISHED: [&str; 18] = [
@@ -56,7 +59,10 @@ const TOO_LONG: &str = "longer than 64 characters";
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeFact {
     pub id: Identity,
+    pub created: Timestamp,
     pub labels: BTreeMap<String, String>,
+    /// Time at which the operator last wrote labels.
+    pub labeled_at: Option<Timestamp>,
     /// Internal addresses, IPv4 and IPv6, in the order of the status.
     pub addresses: Vec<String>,
     pub ready: bool,
@@ -106,6 +112,12 @@ fn kept(text: &str) -> String {
     kept.to_owned()
 }
 
+/// Time of the last write by the manager of our labels.
+fn labeled_at(managers: &[ManagedFieldsEntry]) -> Option<Timestamp> {
+    let ours = managers.iter().filter(|entry| entry.manager.as_deref() == Some(marks::LABEL_MANAGER));
+    ours.filter_map(|entry| Some(entry.time.as_ref()?.0)).max()
+}
+
 /// The amounts that count for [`super::PodConstraints::extended`].
 fn extended(allocatable: Option<&BTreeMap<String, Quantity>>) -> Box<[(Box<str>, i64)]> {
     let others = allocatable.into_iter().flatten().filter(|(name, _)| *name != "pods" && !ResourceAmounts::has(name));
@@ -121,6 +133,8 @@ impl From<Node> for NodeFact {
         let capacity = status.and_then(|status| status.capacity.as_ref());
         Self {
             id: (&node.metadata).into(),
+            created: node.metadata.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0),
+            labeled_at: labeled_at(node.metadata.managed_fields.as_deref().unwrap_or_default()),
             labels: node.metadata.labels.clone().unwrap_or_default(),
             addresses: status
                 .and_then(|status| status.addresses.as_ref())

@@ -11,9 +11,9 @@ use super::table::{Fact, Table};
 use super::unreadable::{UnreadableBytes, head};
 use super::{World, occupancy};
 use crate::facts::{
-    BudgetFact, ClaimFact, ConfigMapFact, DeploymentFact, HpaFact, Key, NodeFact, OutsidePodFact, PinBindingFact,
-    PinPolicyFact, PodFact, PolicyBindingFact, PolicyFact, ReceiptFact, Reducible, ReplicaSetFact, ScaledObjectFact,
-    ServiceFact, StatefulSetFact, Uid, VolumeFact, VpaFact,
+    BudgetFact, ClaimFact, ConfigMapFact, DeploymentFact, HpaFact, Key, LabelBindingFact, LabelPolicyFact, NodeFact,
+    OutsidePodFact, PinBindingFact, PinPolicyFact, PodFact, PolicyBindingFact, PolicyFact, ReceiptFact, Reducible,
+    ReplicaSetFact, ScaledObjectFact, ServiceFact, StatefulSetFact, Uid, VolumeFact, VpaFact,
 };
 use ganglion_api::closed_loop::ClosedLoop;
 use ganglion_api::decision::Decision;
@@ -172,6 +172,8 @@ tables! {
         stateful_sets: StatefulSetFact = "StatefulSet", reducible Reducible;
         pin_policies: PinPolicyFact = "MutatingAdmissionPolicy";
         pin_bindings: PinBindingFact = "MutatingAdmissionPolicyBinding";
+        label_policies: LabelPolicyFact = "MutatingAdmissionPolicy";
+        label_bindings: LabelBindingFact = "MutatingAdmissionPolicyBinding";
         policies: PolicyFact = "ValidatingAdmissionPolicy";
         policy_bindings: PolicyBindingFact = "ValidatingAdmissionPolicyBinding";
         claims: ClaimFact = "PersistentVolumeClaim";

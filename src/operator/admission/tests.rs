@@ -123,3 +123,12 @@ fn the_manifest_has_the_digest_of_each_spec() {
     }
     assert!(text.lines().all(|line| !line.starts_with('#') || line.chars().count() <= 120));
 }
+
+/// An edited policy is recognized by the digest of the component.
+#[test]
+fn the_component_placement_labels_has_the_digest_of_its_spec() {
+    let text = include_str!("../../../kustomize/components/placement-labels/policy.yaml");
+    let documents: Vec<Value> = serde_saphyr::from_multiple(text).unwrap();
+    let digest = &documents[0]["metadata"]["annotations"][ganglion_api::marks::POLICY_DIGEST];
+    assert_eq!(*digest, spec_digest(&documents[0]["spec"]));
+}

@@ -55,6 +55,9 @@ pub type ServedNames = Option<BTreeSet<String>>;
 /// A definition of this program, and the stored one.
 pub type DefinitionFact = (CustomResourceDefinition, ReadResult<Option<Value>>);
 
+/// Specs of a MutatingAdmissionPolicy and of its binding; None if there is none.
+pub type ComponentSpecs = [ReadResult<Option<Value>>; 2];
+
 /// Everything that the check knows.
 #[derive(Clone, Debug)]
 pub struct InstallationFacts {
@@ -65,8 +68,8 @@ pub struct InstallationFacts {
     pub served: BTreeMap<&'static str, ReadResult<ServedNames>>,
     pub definitions: Vec<DefinitionFact>,
     pub policies: ReadResult<BTreeMap<&'static str, PolicyState>>,
-    /// Specs of the policy and of the binding of the component pin-statefulsets.
-    pub pin: [ReadResult<Option<Value>>; 2],
+    /// Specs of the policy and of the binding of each component that changes pods, by the name of both.
+    pub components: BTreeMap<&'static str, ComponentSpecs>,
     pub operator: OperatorFacts,
     pub rights: RightsFacts,
     pub extender: ExtenderFacts,

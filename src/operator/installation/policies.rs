@@ -1,26 +1,43 @@
-//! The admission policies: whether each is installed, bound and unmodified, and the policy of the component
-//! pin-statefulsets. Pure.
+//! The admission policies: whether each is installed, bound and unmodified, and the policies of components. Pure.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::facts::{InstallationFacts, ReadResult};
+use super::facts::{ComponentSpecs, InstallationFacts};
 use crate::operator::admission;
 use ganglion_api::marks;
 use ganglion_core::check::CheckReport;
 use ganglion_core::policies::PolicyState;
 
-/// Manifest of the component.
-const PIN: &str = include_str!("../../../kustomize/components/pin-statefulsets/policy.yaml");
-
 /// Advice about a policy that is not in force.
 const ADVICE: &str = "kubectl apply --server-side --force-conflicts -f kustomize/base/admission.yaml; then delete objects \
     of these kinds that untrusted users wrote in the meantime";
 
-/// Advice about the policy of the component.
-const PIN_ADVICE: &str = "list the component pin-statefulsets in your overlay, and apply it again with --force-conflicts; \
-    or delete policy and binding";
+/// A component with a MutatingAdmissionPolicy.
+struct MutatingComponent {
+    /// Name of the policy and of its binding.
+    policy: &'static str,
+    name: &'static str,
+    manifest: &'static str,
+    /// Consequence if it is not installed.
+    without: &'static str,
+}
+
+const COMPONENTS: [MutatingComponent; 2] = [
+    MutatingComponent {
+        policy: marks::PIN_POLICY,
+        name: "pin-statefulsets",
+        manifest: include_str!("../../../kustomize/components/pin-statefulsets/policy.yaml"),
+        without: "StatefulSets need the scheduling gate in their template",
+    },
+    MutatingComponent {
+        policy: marks::LABEL_POLICY,
+        name: "placement-labels",
+        manifest: include_str!("../../../kustomize/components/placement-labels/policy.yaml"),
+        without: "new pods get no terms that read the labels of PlacementPolicies",
+    },
+];
 
 /// Reports on all policies.
 pub fn report(facts: &InstallationFacts) -> CheckReport {
@@ -29,7 +46,11 @@ pub fn report(facts: &InstallationFacts) -> CheckReport {
         Ok(states) => add_states(states, &mut report),
         Err(error) => error.add_to(&mut report, "policies and their bindings"),
     }
-    add_pin(&facts.pin, &mut report);
+    for component in &COMPONENTS {
+        if let Some(specs) = facts.components.get(component.policy) {
+            component.add_to(specs, &mut report);
+        }
+    }
     report
 }
 
@@ -62,36 +83,51 @@ fn dependent_kinds(name: &str) -> String {
     if kinds.len() == guards.kinds().count() { "any kind".to_owned() } else { kinds.join(", ") }
 }
 
-/// Specs of the policy and the binding in the manifest of the component.
-fn pin_specs() -> [Value; 2] {
-    let documents: Vec<Value> = serde_saphyr::from_multiple(PIN).unwrap_or_default();
-    let spec = |kind: &str| {
-        let found = documents.iter().find(|document| document["kind"] == kind);
-        found.map(|document| document["spec"].clone()).unwrap_or_default()
-    };
-    ["MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"].map(spec)
-}
+impl MutatingComponent {
+    /// Specs of the policy and the binding in the manifest. Which namespaces a binding selects is up to the user.
+    fn specs(&self) -> [Value; 2] {
+        let documents: Vec<Value> = serde_saphyr::from_multiple(self.manifest).unwrap_or_default();
+        let mut specs = ["MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"].map(|kind| {
+            let found = documents.iter().find(|document| document["kind"] == kind);
+            found.map(|document| document["spec"].clone()).unwrap_or_default()
+        });
+        if let Some(binding) = specs[1].as_object_mut() {
+            binding.remove("matchResources");
+        }
+        specs
+    }
 
-fn add_pin([policy, binding]: &[ReadResult<Option<Value>>; 2], report: &mut CheckReport) {
-    let name = marks::PIN_POLICY;
-    let (policy, binding) = match (policy, binding) {
-        (Ok(policy), Ok(binding)) => (policy.as_ref(), binding.as_ref()),
-        (Err(error), _) | (_, Err(error)) => return error.add_to(report, name),
-    };
-    let [own_policy, own_binding] = pin_specs();
-    match (policy, binding) {
-        (None, None) => report.passed(
-            "the component pin-statefulsets is not installed: StatefulSets need the scheduling gate in their template",
-        ),
-        (None, Some(_)) => report.failed_with(format!("{name} has a binding, and no policy"), PIN_ADVICE),
-        (Some(_), None) => report.failed_with(format!("{name} has no binding"), PIN_ADVICE),
-        (Some(policy), Some(_)) if !contains(policy, &own_policy) => {
-            report.failed_with(format!("{name} was edited, or is of another version of Ganglion"), PIN_ADVICE);
-        }
-        (Some(_), Some(binding)) if !contains(binding, &own_binding) => {
-            report.failed_with(format!("the binding of {name} was edited"), PIN_ADVICE);
-        }
-        (Some(_), Some(_)) => report.passed(format!("{name} is installed, bound, and unmodified")),
+    fn add_to(&self, [policy, binding]: &ComponentSpecs, report: &mut CheckReport) {
+        let name = self.policy;
+        let (policy, binding) = match (policy, binding) {
+            (Ok(policy), Ok(binding)) => (policy.as_ref(), binding.as_ref()),
+            (Err(error), _) | (_, Err(error)) => return error.add_to(report, name),
+        };
+        let [own_policy, own_binding] = self.specs();
+        let problem = match (policy, binding) {
+            (None, None) => {
+                report.passed(format!("the component {} is not installed: {}", self.name, self.without));
+                return;
+            }
+            (None, Some(_)) => format!("{name} has a binding, and no policy"),
+            (Some(_), None) => format!("{name} has no binding"),
+            (Some(policy), Some(_)) if !contains(policy, &own_policy) => {
+                format!("{name} was edited, or is of another version of Ganglion")
+            }
+            (Some(_), Some(binding)) if !contains(binding, &own_binding) => {
+                format!("the binding of {name} was edited")
+            }
+            (Some(_), Some(_)) => {
+                report.passed(format!("{name} is installed, bound, and unmodified"));
+                return;
+            }
+        };
+        let advice = format!(
+            "list the component {} in your overlay, and apply it again with --force-conflicts; or delete policy and \
+             binding",
+            self.name
+        );
+        report.failed_with(problem, advice);
     }
 }
 
@@ -117,19 +153,15 @@ fn is_empty(value: &Value) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use rstest::rstest;
     use serde_json::json;
 
     use super::*;
 
-    fn pin(policy: Option<Value>, binding: Option<Value>) -> CheckReport {
-        let mut report = CheckReport::default();
-        add_pin(&[Ok(policy), Ok(binding)], &mut report);
-        report
-    }
-
-    #[test]
-    fn the_component_counts_if_it_is_whole_and_unmodified() {
-        let [policy, binding] = pin_specs();
+    #[rstest]
+    fn a_component_counts_if_it_is_whole_and_unmodified(#[values(0, 1)] index: usize) {
+        let component = &COMPONENTS[index];
+        let [policy, binding] = component.specs();
         assert!(policy["mutations"].is_array() && binding["policyName"].is_string());
         // Defaults of the API server.
         let mut stored = policy.clone();
@@ -146,7 +178,8 @@ mod tests {
             (Some(edited), Some(binding), 1),
             (Some(stored), Some(narrowed), 1),
         ] {
-            let report = pin(policy, binding);
+            let mut report = CheckReport::default();
+            component.add_to(&[Ok(policy), Ok(binding)], &mut report);
             assert_eq!(report.count(ganglion_core::check::CheckState::Failed), expected, "{report:?}");
             assert_eq!(report.points.len(), 1, "{report:?}");
         }

@@ -12,7 +12,9 @@ use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::{Api, Client, ResourceExt};
 use serde_json::Value;
 
-use super::facts::{ApiServiceFact, DefinitionFact, InstallationFacts, PrometheusFacts, ReadResult, ServedNames};
+use super::facts::{
+    ApiServiceFact, ComponentSpecs, DefinitionFact, InstallationFacts, PrometheusFacts, ReadResult, ServedNames,
+};
 use super::read_operator::operator;
 use super::request::{document, list, timed};
 use super::{Error, InstallationOptions, kubernetes, metrics};
@@ -56,12 +58,12 @@ pub async fn read(
     let version = version(client, url).await?;
     let parts = ReadParts { say, done: AtomicUsize::new(0) };
     parts.say();
-    let (operator, served, definitions, policies, pin, api_services, prometheus) = tokio::join!(
+    let (operator, served, definitions, policies, components, api_services, prometheus) = tokio::join!(
         parts.counted(operator(client, options)),
         parts.counted(served(client)),
         parts.counted(definitions(client)),
         parts.counted(policies(client)),
-        parts.counted(pin(client)),
+        parts.counted(components(client)),
         parts.counted(api_services(client)),
         parts.counted(prometheus(client, options.prometheus.as_deref())),
     );
@@ -73,7 +75,7 @@ pub async fn read(
         served,
         definitions,
         policies,
-        pin,
+        components,
         operator,
         rights,
         extender,
@@ -150,10 +152,15 @@ async fn policies(client: &Client) -> ReadResult<BTreeMap<&'static str, PolicySt
     Ok(world.policy_states())
 }
 
-/// Specs of the policy and of the binding of the component pin-statefulsets.
-async fn pin(client: &Client) -> [ReadResult<Option<Value>>; 2] {
+/// Specs of the policy and of the binding of each component that changes pods.
+async fn components(client: &Client) -> BTreeMap<&'static str, ComponentSpecs> {
+    let read = [marks::PIN_POLICY, marks::LABEL_POLICY].map(async |name| (name, component(client, name).await));
+    join_all(read).await.into_iter().collect()
+}
+
+async fn component(client: &Client, name: &str) -> ComponentSpecs {
     let spec = async |plural: &str| {
-        let path = format!("/apis/admissionregistration.k8s.io/v1/{plural}/{}", marks::PIN_POLICY);
+        let path = format!("/apis/admissionregistration.k8s.io/v1/{plural}/{name}");
         let found: ReadResult<Option<Value>> = document(client, &path).await;
         found.map(|found| found.map(|mut object| object["spec"].take()))
     };

@@ -12,13 +12,14 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::facts::{
-    ApiServiceFact, ExtenderFacts, InstallationFacts, LeaseFact, NotRead, OperatorFacts, PrometheusFacts, ReadResult,
-    RequiredRight, RightsFacts, ServedNames, SettingsFacts, SettingsProblem,
+    ApiServiceFact, ComponentSpecs, ExtenderFacts, InstallationFacts, LeaseFact, NotRead, OperatorFacts,
+    PrometheusFacts, ReadResult, RequiredRight, RightsFacts, ServedNames, SettingsFacts, SettingsProblem,
 };
 use super::kubernetes::{FEATURES, SUPPORTED};
 use super::{metrics, reports, rights};
 use crate::operator::admission;
 use crate::operator::settings::Settings;
+use ganglion_api::marks::{LABEL_POLICY, PIN_POLICY};
 use ganglion_core::check::{CheckPoint, CheckState};
 use ganglion_core::policies::PolicyState;
 use ganglion_runtime::certificate::secret::{SecretPlan, WantedSecret, plan};
@@ -129,7 +130,7 @@ fn with_all_definitions() -> InstallationFacts {
         ]),
         definitions: definitions.collect(),
         policies: Ok(policies),
-        pin: [Ok(None), Ok(None)],
+        components: BTreeMap::from([PIN_POLICY, LABEL_POLICY].map(|name| (name, [Ok(None), Ok(None)]))),
         operator: operator(),
         rights: RightsFacts {
             account: "ganglion".to_owned(),
@@ -164,6 +165,10 @@ fn secret(facts: &mut InstallationFacts, change: impl FnOnce(&mut Secret)) {
     if let Ok(Some(secret)) = &mut facts.extender.secret {
         change(secret);
     }
+}
+
+fn component(facts: &mut InstallationFacts) -> &mut ComponentSpecs {
+    facts.components.get_mut(PIN_POLICY).expect("the component")
 }
 
 fn policy(facts: &mut InstallationFacts, name: &'static str, state: PolicyState) {
@@ -298,8 +303,8 @@ const GAPS: &[Gap] = &[
     (|facts| policy(facts, "ganglion-swarmpools", PolicyState::Outdated), FAIL, "is of an older version"),
     (|facts| policy(facts, "ganglion-swarmpools", PolicyState::Unreadable), UNSURE, "ganglion-swarmpools: not read"),
     (|facts| facts.policies = refused(), UNSURE, "policies and their bindings: not read"),
-    (|facts| facts.pin[0] = Ok(Some(json!({}))), FAIL, "ganglion-pin-statefulsets has no binding"),
-    (|facts| facts.pin[1] = refused(), UNSURE, "ganglion-pin-statefulsets: not read"),
+    (|facts| component(facts)[0] = Ok(Some(json!({}))), FAIL, "ganglion-pin-statefulsets has no binding"),
+    (|facts| component(facts)[1] = refused(), UNSURE, "ganglion-pin-statefulsets: not read"),
     (|facts| facts.rights.exists = Ok(false), FAIL, "there is no ServiceAccount ganglion-system/ganglion"),
     (|facts| facts.rights.exists = refused(), UNSURE, "ServiceAccount ganglion-system/ganglion: not read"),
     (|facts| facts.rights.answers = refused(), UNSURE, "permissions of the account: not read"),

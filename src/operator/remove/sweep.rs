@@ -174,9 +174,9 @@ fn gate(spec: &Value) -> Option<usize> {
     spec["schedulingGates"].as_array()?.iter().position(|gate| gate["name"] == marks::GATE)
 }
 
-/// Whether the name of a label or an annotation has the operator's prefix.
+/// Whether the name of a label or an annotation has a prefix of the operator.
 fn is_ours(key: &str) -> bool {
-    key.split_once('/').is_some_and(|(prefix, _)| prefix == GROUP)
+    key.starts_with(marks::LABEL_DOMAIN) || key.split_once('/').is_some_and(|(prefix, _)| prefix == GROUP)
 }
 
 /// Whether an API version is of the operator's group.

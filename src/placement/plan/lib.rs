@@ -10,6 +10,7 @@
 //! | `answered` | pods that schedulers got nodes for and that are not bound yet |
 //! | `preempted` | pods that a scheduler may preempt |
 //! | `learned` | what policies learn from pods, saved across restarts |
+//! | `labels` | delivery by labels of nodes |
 //! | `state`, `explain` | the status of a policy; the explanation of its result for one pod |
 //!
 //! The formulas, on plain numbers:
@@ -33,6 +34,7 @@ pub mod answered;
 pub mod congestion;
 pub mod explain;
 pub mod inventory;
+pub mod labels;
 pub mod learned;
 pub mod pigeon;
 mod placed_pod;

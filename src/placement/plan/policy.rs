@@ -8,14 +8,18 @@
 
 use std::collections::BTreeSet;
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 
 use super::agents::{Agent, compile};
+use super::labels::labeling::LabelRules;
+use super::labels::typical::TypicalPod;
 use super::learned::RewardRules;
 use super::question::{NodeRejection, Opinion, PlacedPod, PlacementQuestion};
 use super::record::{NodeRecord, SampleRules};
 use ganglion_api::placement_policy::reasons::PolicyReason;
-use ganglion_api::placement_policy::{PlacementPolicy, PolicyMode};
+use ganglion_api::placement_policy::{
+    DEFAULT_SCHEDULER, PlacementPolicy, PlacementPolicySpec, PolicyDelivery, PolicyMode,
+};
 use ganglion_api::scalars::DurationText;
 use ganglion_core::duration;
 
@@ -26,7 +30,29 @@ pub struct CompiledPolicy {
     pub mode: PolicyMode,
     pub rules: SampleRules,
     schedulers: Vec<String>,
+    /// None without the delivery `Labels`.
+    pub labels: Option<CompiledLabels>,
+    /// Whether schedulers ask about pods.
+    pub is_extender: bool,
     pub agents: Vec<PolicyMember>,
+}
+
+/// Options of the delivery `Labels`.
+#[derive(Debug)]
+pub struct CompiledLabels {
+    pub rules: LabelRules,
+    pub typical: TypicalPod,
+}
+
+impl CompiledLabels {
+    fn compile(spec: &PlacementPolicySpec) -> Result<Option<Self>, (PolicyReason, String)> {
+        if !spec.is_delivered_by(PolicyDelivery::Labels) {
+            return Ok(None);
+        }
+        let options = spec.labels.as_ref();
+        let typical = TypicalPod::new(options, spec.schedulers().next().unwrap_or(DEFAULT_SCHEDULER))?;
+        Ok(Some(Self { rules: LabelRules::new(options), typical }))
+    }
 }
 
 /// An agent with its name and weight.
@@ -69,6 +95,8 @@ impl CompiledPolicy {
             mode: spec.mode,
             rules,
             schedulers: spec.schedulers().map(str::to_owned).collect(),
+            labels: CompiledLabels::compile(spec)?,
+            is_extender: spec.is_delivered_by(PolicyDelivery::Extender),
             agents: spec.agents.iter().map(member).collect::<Result<_, _>>()?,
         })
     }
@@ -89,6 +117,24 @@ impl CompiledPolicy {
     /// Whether the policy applies to the pods of this scheduler.
     pub fn is_for(&self, scheduler: &str) -> bool {
         self.schedulers.iter().any(|one| one == scheduler)
+    }
+
+    /// The agents that depend on more of a pod than its requests, so that labels cannot express them; None if there are
+    /// none.
+    pub fn aside(&self) -> Option<String> {
+        let depends = |member: &&PolicyMember| member.agent.reads_siblings() || member.agent.rewards().is_some();
+        let names: Vec<&str> = self.agents.iter().filter(depends).map(|member| member.name.as_str()).collect();
+        match names.as_slice() {
+            [] => None,
+            [one] => Some(format!("agent {one} has no part in it, since it depends on the pod")),
+            _ => Some(format!("agents {} have no part in it, since they depend on the pod", names.join(", "))),
+        }
+    }
+
+    /// Whether an agent with a weight lacks data about the node.
+    pub fn lacks(&self, node: &NodeRecord, now: Timestamp) -> bool {
+        let weighty = self.agents.iter().filter(|member| member.weight > 0);
+        weighty.into_iter().any(|member| member.agent.lacks(node, now, &self.rules).is_some())
     }
 
     /// Rules for learning from running and failed pods; None if the policy has no agent `reward`.

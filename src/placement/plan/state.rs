@@ -144,6 +144,8 @@ pub fn valid_status(
         nodes: Some(coverage.nodes),
         agents: coverage.agents.clone(),
         memory,
+        labels: None,
+        valid_until: None,
     }
 }
 

@@ -122,6 +122,13 @@ fn published_usage_goes_and_that_of_other_publishers_stays() {
 }
 
 #[test]
+fn labels_with_scores_of_policies_are_removed() {
+    let labels = json!({"ganglion.node-restriction.kubernetes.io/green": "7", "node-restriction.kubernetes.io/x": "y"});
+    let after = swept(SweptKind::Node, &object(json!({"metadata": {"labels": labels}})));
+    assert_eq!(after["metadata"]["labels"], json!({"node-restriction.kubernetes.io/x": "y"}));
+}
+
+#[test]
 fn a_gated_template_is_found_and_not_changed() {
     let gates = json!({"schedulingGates": [{"name": "ganglion.dev/placement"}]});
     let set = object(json!({"spec": {"template": {"spec": gates}}}));

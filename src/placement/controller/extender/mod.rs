@@ -284,7 +284,9 @@ impl Extender {
             return Err("cold");
         }
         let why = match self.0.placement.policy(name) {
-            Some(Ok(policy)) => return Ok(policy),
+            Some(Ok(policy)) if policy.is_extender => return Ok(policy),
+            // Its labels are terms of the pod, and would count twice.
+            Some(Ok(_)) => "delivered_by_labels",
             Some(Err(_)) => "invalid_policy",
             None => "unknown_policy",
         };

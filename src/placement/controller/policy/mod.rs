@@ -8,8 +8,9 @@
 //! | act | elects the policy that publishes usage (`usage`); saves the learned values ([`crate::learned`]) |
 //! | report | the status, if it changed, even after a failed save |
 //!
-//! The usage of nodes is published outside of reconciles (`usage`). All state in memory may be lost in a crash.
+//! The usage of nodes is published outside of reconciles (`usage`), and nodes are labeled there (`labeler`). All state in memory may be lost in a crash.
 
+mod labeler;
 mod usage;
 
 use std::sync::Arc;
@@ -21,13 +22,16 @@ use crate::cache::PlacementCache;
 use crate::learned::save::{self, MEMORY_SAVED, SaveReport, Saved};
 use ganglion_api::marks;
 use ganglion_api::placement_policy::PlacementPolicy;
-use ganglion_api::placement_policy::PlacementPolicyStatus;
 use ganglion_api::placement_policy::reasons::PolicyReason;
+use ganglion_api::placement_policy::{PlacementPolicyStatus, PolicyMode};
 use ganglion_core::conditions::{DATA_AVAILABLE, Stamp};
 use ganglion_core::definitions::GuardProblem;
 use ganglion_core::facts::Key;
 use ganglion_core::world::Fact;
 use ganglion_placement_plan::agents::AgentError;
+use ganglion_placement_plan::labels;
+use ganglion_placement_plan::labels::application::{LABELS_APPLIED, LabelApplication, is_default};
+use ganglion_placement_plan::labels::report::{LABELS_CURRENT, not_compared};
 use ganglion_placement_plan::learned::{LastSave, LearnedValues, SavePlan, SaveResult, map_name};
 use ganglion_placement_plan::policy::CompiledPolicy;
 use ganglion_placement_plan::publish::report::USAGE_PUBLISHED;
@@ -38,6 +42,7 @@ use ganglion_runtime::error::Error;
 use ganglion_runtime::events::{ConditionChange, ConditionEvent, condition_events, reference};
 use ganglion_runtime::frame::{Memories, Next, Reconciler};
 use ganglion_runtime::status::{StatusMethod, StatusWriter};
+pub use labeler::{Labeler, run_labels};
 pub use usage::{UsagePublisher, run_usage};
 
 /// Interval between reconciles of an unchanged policy, since values expire without an event.
@@ -52,13 +57,17 @@ const STATUS: StatusWriter = StatusWriter {
 };
 
 /// Conditions of a policy that have events.
-const EVENTS: [ConditionEvent; 8] = [
+const EVENTS: [ConditionEvent; 12] = [
     ConditionEvent::normal("Ready", "True", ConditionChange::Reason),
     ConditionEvent::warning("Ready", "False", ConditionChange::Reason),
     ConditionEvent::normal(DATA_AVAILABLE, "True", ConditionChange::Reason),
     ConditionEvent::warning(DATA_AVAILABLE, "False", ConditionChange::Reason),
     ConditionEvent::normal(USAGE_PUBLISHED, "True", ConditionChange::Reason),
     ConditionEvent::warning(USAGE_PUBLISHED, "False", ConditionChange::Reason),
+    ConditionEvent::normal(LABELS_CURRENT, "True", ConditionChange::Reason),
+    ConditionEvent::warning(LABELS_CURRENT, "False", ConditionChange::Reason),
+    ConditionEvent::normal(LABELS_APPLIED, "True", ConditionChange::Reason),
+    ConditionEvent::warning(LABELS_APPLIED, "False", ConditionChange::Reason),
     ConditionEvent::normal(MEMORY_SAVED, "True", ConditionChange::Reason),
     ConditionEvent::warning(MEMORY_SAVED, "False", ConditionChange::Reason),
 ];
@@ -70,6 +79,7 @@ pub struct PlacementPolicyController {
     /// Namespace of the operator.
     pub namespace: String,
     pub usage: Arc<UsagePublisher>,
+    pub labeler: Arc<Labeler>,
     pub memories: Memories<PolicyMemory>,
 }
 
@@ -85,6 +95,8 @@ pub struct ObservedPolicy {
     object: Arc<PlacementPolicy>,
     /// An error if the spec is invalid.
     valid: Result<ValidPolicy, AgentError>,
+    /// Whether the API server adds terms that read labels to new pods.
+    application: LabelApplication,
     now: Timestamp,
 }
 
@@ -120,7 +132,8 @@ impl Reconciler for PlacementPolicyController {
     }
 
     fn observe(self: &Arc<Self>, key: &Key, _: &mut PolicyMemory) -> Option<ObservedPolicy> {
-        let object = self.ctx.store.read(|world| world.policy(&key.name).cloned())?;
+        let (object, application) =
+            self.ctx.store.read(|world| Some((world.policy(&key.name).cloned()?, LabelApplication::of(world))))?;
         if object.metadata.deletion_timestamp.is_some() {
             return None;
         }
@@ -130,7 +143,7 @@ impl Reconciler for PlacementPolicyController {
             learned: self.placement.learned_values(&policy, &object.id().uid, now).map(Arc::new),
             policy,
         });
-        Some(ObservedPolicy { object, valid, now })
+        Some(ObservedPolicy { object, valid, application, now })
     }
 
     fn plan(&self, observed: &ObservedPolicy, memory: &mut PolicyMemory) -> PolicyPlan {
@@ -232,9 +245,41 @@ impl PlacementPolicyController {
                 valid
             }
         };
+        if let PolicyPlan::Valid { .. } = plan
+            && let Ok(ValidPolicy { policy, .. }) = &observed.valid
+        {
+            self.add_labels(observed, policy, old, &mut status, stamp);
+        }
         if let Some(usage) = self.usage.report(object) {
             status.conditions.push(usage.condition(&old.conditions, stamp));
         }
         status
+    }
+
+    /// Adds the state of the labels to the status; after a start, that of the process before.
+    fn add_labels(
+        &self,
+        ObservedPolicy { object, application, .. }: &ObservedPolicy,
+        policy: &CompiledPolicy,
+        old: &PlacementPolicyStatus,
+        status: &mut PlacementPolicyStatus,
+        stamp: Stamp,
+    ) {
+        let Some(options) = policy.labels.as_ref().filter(|_| policy.mode == PolicyMode::Active) else { return };
+        let key = labels::key(&policy.name);
+        match self.labeler.report(&policy.name).filter(|report| report.generation == stamp.generation) {
+            Some(report) => {
+                let condition = report.condition(&old.conditions, &key, policy.aside().as_deref(), stamp);
+                status.conditions.push(condition);
+                status.valid_until = report.valid_until(old.valid_until.as_ref(), policy.rules.max_age);
+                status.labels = Some(report.status(key, &options.typical));
+            }
+            None => {
+                status.conditions.push(not_compared(&old.conditions, stamp));
+                (status.labels, status.valid_until) = (old.labels.clone(), old.valid_until.clone());
+            }
+        }
+        let is_default = is_default(object.metadata.labels.as_ref());
+        status.conditions.push(application.condition(&old.conditions, &policy.name, is_default, stamp));
     }
 }

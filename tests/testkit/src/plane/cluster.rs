@@ -134,15 +134,20 @@ impl Cluster {
         run(command, None).await.map(drop)
     }
 
-    /// Seconds of processor time used so far by a component of the plane, such as `apiserver`.
-    pub fn processor_seconds(&self, component: &str) -> Result<f64> {
+    /// Process of a component of the plane, such as `apiserver`.
+    pub fn pid(&self, component: &str) -> Result<u32> {
         self.plane.as_deref().context("the cluster is not a plane started here")?;
         // Format of hack/plane/common.sh: pid, start, boot.
         let file = self.kubeconfig.with_file_name("run").join(format!("{component}.pid"));
         let record =
             fs::read_to_string(&file).with_context(|| format!("no record of a process in {}", file.display()))?;
         let pid = record.split_whitespace().next().context("the record of a process is empty")?;
-        process::processor_seconds(pid.parse()?)
+        Ok(pid.parse()?)
+    }
+
+    /// Seconds of processor time used so far by a component of the plane.
+    pub fn processor_seconds(&self, component: &str) -> Result<f64> {
+        process::processor_seconds(self.pid(component)?)
     }
 
     /// Stops the plane, if it was started here.

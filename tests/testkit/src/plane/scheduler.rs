@@ -1,12 +1,47 @@
-//! The stock kube-scheduler of a plane, restarted with the configuration in config/, so that it queries the operator.
+//! The stock kube-scheduler of a plane, restarted with the configuration in config/, so that it queries the operator; and
+//! a second one beside it.
 
 use std::path::Path;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use k8s_openapi::ByteString;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::process::{Child, Command};
 
 use super::cluster::Cluster;
+use super::kubeconfig;
+use crate::process::free_port;
 use crate::root;
+
+/// A second stock kube-scheduler, which ends when it is dropped.
+pub struct SecondScheduler {
+    _child: Child,
+    _home: TempDir,
+}
+
+impl SecondScheduler {
+    /// Starts the program of the plane's own scheduler with this configuration, with the token of an account.
+    pub async fn start(cluster: &Cluster, configuration: &Path, token: &str) -> Result<Self> {
+        let home = tempfile::tempdir()?;
+        let [access, file] = ["kubeconfig", "scheduler.yaml"].map(|name| home.path().join(name));
+        std::fs::write(&access, kubeconfig::direct(&cluster.config, token))?;
+        let mut config: Value = serde_saphyr::from_str(&std::fs::read_to_string(configuration)?)?;
+        config["clientConnection"] = json!({"kubeconfig": access});
+        std::fs::write(&file, config.to_string())?;
+        let own = cluster.pid("scheduler")?;
+        let program = std::fs::read_link(format!("/proc/{own}/exe")).context("the plane has no scheduler")?;
+        let log = std::fs::File::create(home.path().join("log"))?;
+        let child = Command::new(program)
+            .arg(format!("--config={}", file.display()))
+            .args(["--bind-address=127.0.0.1", &format!("--secure-port={}", free_port()?)])
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .kill_on_drop(true)
+            .spawn()?;
+        Ok(Self { _child: child, _home: home })
+    }
+}
 
 /// Extender that the scheduler queries.
 pub struct Asked<'a> {
