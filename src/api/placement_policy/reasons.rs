@@ -71,6 +71,8 @@ reasons! {
     NotCompared,
     /// Labels of some nodes are missing or are not current; the message says why.
     LabelsNotWritten,
+    /// Another program changes labels again and again, so they are restored less often; the message names a node.
+    LabelsContested,
 
     // Reasons of the condition LabelsApplied.
     /// The API server adds terms that read the label to new pods of the policy.

@@ -27,6 +27,7 @@ use ganglion_api::placement_policy::{PlacementPolicy, PolicyDelivery, PolicyMode
 use ganglion_core::facts::{Key, NodeFact, NodeName};
 use ganglion_core::world::{Fact, Origin, World};
 use ganglion_outbound::client::objects::api_words;
+use ganglion_placement_plan::labels::contest::LabelContests;
 use ganglion_placement_plan::labels::plan::{LabelPlan, LabelWrite, MinorWrites, WantedLabels, plan};
 use ganglion_placement_plan::labels::report::LabelReport;
 use ganglion_placement_plan::labels::{LabelValue, key};
@@ -60,10 +61,11 @@ pub struct Labeler {
 
 #[derive(Default)]
 struct LabelerState {
-    /// Best score behind the labels, by policy.
+    /// Score from which on nodes have the best level, by policy.
     best: HashMap<String, f64>,
     reports: HashMap<String, LabelReport>,
     minor: MinorWrites,
+    contests: LabelContests,
     /// Number of pods of each node when its labels were written, or when it was first seen.
     pods: HashMap<NodeName, i64>,
 }
@@ -132,12 +134,16 @@ impl Labeler {
             let known = state.pods.entry(node.clone()).or_insert(*count);
             *known = (*known).min(*count);
         }
-        let is_filling = |node: &NodeName| pods.get(node) > state.pods.get(node);
-        self.ctx.store.read(|world| {
+        let LabelerState { pods: labeled, contests, .. } = &mut *state;
+        let is_filling = |node: &NodeName| pods.get(node) > labeled.get(node);
+        let mut plan = self.ctx.store.read(|world| {
+            contests.observe(world.nodes(), now);
             // An object that this version cannot read may be a policy with labels.
             let is_complete = PlacementPolicy::table(world).unreadable().keys().next().is_none();
             plan(world.nodes(), &wanted, is_complete, is_filling)
-        })
+        });
+        plan.retain(|write| contests.may_write(&write.node.key.name, now));
+        plan
     }
 
     /// Labels of all nodes for a policy.
@@ -188,18 +194,23 @@ impl Labeler {
 
     /// Labels nodes, a few at a time. Returns the first problem; one that affects all nodes ends the writes.
     async fn write_all(&self, writes: impl Iterator<Item = LabelWrite> + Send) -> Option<String> {
-        let ends = stream::iter(writes).map(|write| async move { (self.write(&write).await, write.node.key) });
+        let ends = stream::iter(writes).map(|write| async move { (self.write(&write).await, write) });
         let mut ends = std::pin::pin!(ends.buffer_unordered(WRITERS));
         let mut problem = None;
-        while let Some((end, node)) = ends.next().await {
+        while let Some((end, write)) = ends.next().await {
+            let node = &write.node.key;
             match end {
-                Ok(()) => drop(self.state().pods.remove(&NodeName::from(node.name.as_str()))),
+                Ok(()) => {
+                    let mut state = self.state();
+                    state.pods.remove(&NodeName::from(node.name.as_str()));
+                    state.contests.record(&write);
+                }
                 // The node was deleted, or another node has its name now.
                 Err(Error::Conflict(_) | Error::NotFound(_)) => {}
                 Err(error) => {
                     if problem.is_none() {
                         info!(node = node.name, %error, "node not labeled");
-                        problem = Some(message(&node, &error));
+                        problem = Some(message(node, &error));
                     }
                     if !matches!(error, Error::Denied(_) | Error::Malformed(_)) {
                         break;
@@ -229,7 +240,8 @@ impl Labeler {
         state.best.retain(|name, _| policies.iter().any(|policy| policy.name == *name));
         for policy in policies {
             let Some(compiled) = &policy.compiled else { continue };
-            let current = self.ctx.store.read(|world| report(world, policy, problem, now));
+            let contested = state.contests.words(now);
+            let current = self.ctx.store.read(|world| LabelReport { contested, ..report(world, policy, problem, now) });
             let previous = state.reports.get(&policy.name);
             let next = LabelReport::next(previous, current, compiled.rules.max_age);
             if previous != Some(&next) {
@@ -258,6 +270,7 @@ fn report(world: &World, policy: &LabelPolicy, problem: Option<&String>, at: Tim
         labeled: number(labeled().count()),
         oldest: labeled().filter_map(|node| node.labeled_at).min(),
         problem: problem.cloned(),
+        contested: None,
         at,
     }
 }

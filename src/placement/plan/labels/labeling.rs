@@ -13,6 +13,10 @@ const WEIGHT: u32 = 2;
 /// Level of nodes without a score, while no node has one.
 const MIDDLE: u8 = TOP / 2;
 
+/// The best nodes, one of so many, share the best level. Labels follow a node that fills within seconds, and kube-scheduler
+/// places hundreds of pods meanwhile: with one best node, all would go there.
+const BEST_SHARE: usize = 10;
+
 /// Opinion of a policy about a node, for the typical pod.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum NodeVerdict {
@@ -38,8 +42,8 @@ impl LabelRules {
         Self { weight: weight.unwrap_or(WEIGHT), rejections }
     }
 
-    /// Labels of all nodes, and the best score behind them. `current` has the present labels, `former` is the best score
-    /// of the pass before.
+    /// Labels of all nodes, and the score from which on a node has the best level. `current` has the present labels,
+    /// `former` is that score in the pass before.
     pub fn labels(
         self,
         verdicts: &HashMap<NodeName, NodeVerdict>,
@@ -50,7 +54,7 @@ impl LabelRules {
             NodeVerdict::Scored(score) => Some(*score),
             NodeVerdict::Rejected | NodeVerdict::Unknown => None,
         });
-        let scale = scores.reduce(f64::max).map(|best| LevelScale::new(self.weight, former, best));
+        let scale = best(scores.collect()).map(|best| LevelScale::new(self.weight, former, best));
         let known = |node: &NodeName, verdict: &NodeVerdict| match (verdict, scale) {
             (NodeVerdict::Scored(score), Some(scale)) => {
                 let level = current(node).and_then(|label| match label {
@@ -73,6 +77,13 @@ impl LabelRules {
         }
         (labels, scale.map(|scale| scale.best))
     }
+}
+
+/// Lowest score among the best nodes.
+fn best(mut scores: Vec<f64>) -> Option<f64> {
+    let at = scores.len().checked_sub(1)? / BEST_SHARE;
+    let (_, best, _) = scores.select_nth_unstable_by(at, |one, other| other.total_cmp(one));
+    Some(*best)
 }
 
 /// Median of the levels.
@@ -112,6 +123,13 @@ mod tests {
         let current = [("off", LabelValue::Level(3))];
         assert_eq!(labels(SOFT, &verdicts, &current), ["15", "12", "3", "12", "3"]);
         assert_eq!(labels(SOFT, &[("new", Unknown)], &[]), ["7"], "without any score");
+    }
+
+    #[test]
+    fn a_tenth_of_the_nodes_shares_the_best_label() {
+        let scores: Vec<f64> = (0..=20).map(|at| f64::from(at) / 2.0).collect();
+        assert_eq!([1, 10, 11, 21].map(|count| best(scores[..count].to_vec())), [0.0, 4.5, 4.5, 9.0].map(Some));
+        assert_eq!(best(Vec::new()), None);
     }
 
     #[test]

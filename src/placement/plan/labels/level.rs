@@ -4,7 +4,7 @@
 //! that it scores, and multiplies it by 100 and by the weight of NodeAffinity, 2 by default. Terms whose weights add up to
 //! the level of the node (see [`super::TOP`]) so give the best node 200 points. An extender gives 10 × weight points per
 //! point of score. To rank nodes as an extender of this weight does, a level falls by `weight / 2 × 1.5` per point of
-//! score below the best one.
+//! score below that of the best nodes.
 
 use super::TOP;
 
@@ -26,7 +26,7 @@ const BEST_STEP: f64 = 0.25;
 pub struct LevelScale {
     /// Weight of an extender that ranks nodes in the same way.
     weight: f64,
-    /// Score of the best node.
+    /// Lowest score of the best nodes. They share the best level.
     pub best: f64,
 }
 

@@ -7,10 +7,12 @@
 //! | `typical` | the pod for which the agents answer |
 //! | `labeling` | the labels of all nodes for one policy |
 //! | `plan` | the nodes to write now |
+//! | `contest` | labels that others change again and again |
 //! | `application` | whether the API server adds terms that read the labels to new pods |
 //! | `report` | the state of the labels, for the status of the policy |
 
 pub mod application;
+pub mod contest;
 pub mod labeling;
 pub mod level;
 pub mod plan;

@@ -39,6 +39,14 @@ pub struct LabelPlan {
     pub minor: Vec<LabelWrite>,
 }
 
+impl LabelPlan {
+    /// Keeps the writes that this returns true for.
+    pub fn retain(&mut self, keep: impl Fn(&LabelWrite) -> bool) {
+        self.urgent.retain(&keep);
+        self.minor.retain(&keep);
+    }
+}
+
 /// Compares the labels of all nodes with those that the policies want. Unless the policies are complete, labels of others
 /// stay. `is_filling` says whether a node has got pods since its labels were written: then, a lower label is urgent, since
 /// the scheduler goes on to place pods there.

@@ -24,6 +24,8 @@ pub struct LabelReport {
     pub oldest: Option<Timestamp>,
     /// Why a node was not labeled.
     pub problem: Option<String>,
+    /// Labels that others change again and again. The labels of the other nodes are valid.
+    pub contested: Option<String>,
     /// Time of the pass.
     pub at: Timestamp,
 }
@@ -41,17 +43,17 @@ impl LabelReport {
         if is_due { current } else { previous.clone() }
     }
 
-    fn extent(&self) -> (i64, bool, Option<&str>) {
-        (self.generation, self.is_complete(), self.problem.as_deref())
+    fn extent(&self) -> (i64, bool, Option<&str>, Option<&str>) {
+        (self.generation, self.is_complete(), self.problem.as_deref(), self.contested.as_deref())
     }
 
     fn is_complete(&self) -> bool {
         self.labeled == self.nodes
     }
 
-    /// Whether all labels were compared and written.
+    /// Whether all labels were compared and written, but for those that others change.
     fn is_current(&self) -> bool {
-        self.problem.is_none() && self.is_complete()
+        self.problem.is_none() && (self.is_complete() || self.contested.is_some())
     }
 
     /// Member `labels` of the status.
@@ -72,13 +74,14 @@ impl LabelReport {
     /// The condition LabelsCurrent. `aside` names the agents that have no part in labels.
     pub fn condition(&self, old: &[Condition], key: &str, aside: Option<&str>, stamp: Stamp) -> Condition {
         let aside = aside.map(|words| format!("; {words}")).unwrap_or_default();
-        let (status, reason, message) = match &self.problem {
-            Some(problem) => ("False", PolicyReason::LabelsNotWritten, problem.clone()),
-            None if self.is_complete() => {
+        let (status, reason, message) = match (&self.problem, &self.contested) {
+            (Some(problem), _) => ("False", PolicyReason::LabelsNotWritten, problem.clone()),
+            (None, Some(contested)) => ("False", PolicyReason::LabelsContested, contested.clone()),
+            (None, None) if self.is_complete() => {
                 let message = format!("{} with the label {key}{aside}", counted(self.nodes, "node"));
                 ("True", PolicyReason::Labeled, message)
             }
-            None => {
+            (None, None) => {
                 let message =
                     format!("{} of {} with the label {key}{aside}", self.labeled, counted(self.nodes, "node"));
                 ("False", PolicyReason::LabelsNotWritten, message)
@@ -108,7 +111,7 @@ mod tests {
     }
 
     fn report(labeled: i64, at: i64) -> LabelReport {
-        LabelReport { generation: 1, nodes: 3, labeled, oldest: None, problem: None, at: second(at) }
+        LabelReport { generation: 1, nodes: 3, labeled, oldest: None, problem: None, contested: None, at: second(at) }
     }
 
     fn failed(at: i64) -> LabelReport {
@@ -148,6 +151,9 @@ mod tests {
         assert_eq!(said(report(2, 0), Some(aside)), expected("False", "LabelsNotWritten", words));
         let words = "node a cannot be labeled: timeout";
         assert_eq!(said(failed(0), None), expected("False", "LabelsNotWritten", words));
+        let contested = LabelReport { contested: Some("a fight".to_owned()), ..report(2, 0) };
+        assert_eq!(contested.valid_until(None, AGE), Some(Time(second(300))), "the other labels are valid");
+        assert_eq!(said(contested, None), expected("False", "LabelsContested", "a fight"));
     }
 
     #[test]
