@@ -217,10 +217,13 @@ fn a_second_stock_scheduler_reads_the_labels() {
         let leases: Api<Lease> = Api::namespaced(testbed.client.clone(), NAMESPACE);
         ensure!(leases.get_opt(SECOND).await?.is_some(), "no lease of its own");
         // The labels are read again for each pod.
-        scene.rank(&scene.nodes[2], "10").await?;
-        let best = format!("jsonpath={{.metadata.labels.ganglion\\.node-restriction\\.kubernetes\\.io/default}}=15");
-        let node = format!("node/{}", scene.nodes[2]);
-        testbed.kubectl(&["wait", &format!("--for={best}"), &node, "--timeout=60s"], None).await?;
+        for (node, rank, label) in [(2, "10", 15), (1, "2", 3)] {
+            let node = &scene.nodes[node];
+            scene.rank(node, rank).await?;
+            let path = "jsonpath={.metadata.labels.ganglion\\.node-restriction\\.kubernetes\\.io/default}";
+            let (holds, node) = (format!("--for={path}={label}"), format!("node/{node}"));
+            testbed.kubectl(&["wait", &holds, &node, "--timeout=60s"], None).await?;
+        }
         scene.places(SECOND, &scene.nodes[2]).await?;
         drop(scheduler);
         scene.policies().delete("default", &DeleteParams::default()).await?;

@@ -1,11 +1,13 @@
 //! `hack/bench placement`: the cost of a request of kube-scheduler.
 //!
-//! `scheduler` lets the stock kube-scheduler place pods, with a policy and with a bare handler. `requests` needs no
-//! control plane. With wrk, it queries a policy about 500 and 5,000 nodes, and compares that with a handler in the same
-//! process that only reads the request and answers in the same form. It also compares the time of requests with full
-//! nodes with the time to parse them.
+//! `scheduler` lets the stock kube-scheduler place pods: with a policy as extender and as labels, with a bare handler, and
+//! alone. `quality` compares where pods go with labels and with an extender, in virtual time. `requests` queries a policy
+//! with wrk about 500 and 5,000 nodes, and compares that with a handler in the same process that only reads the request
+//! and answers in the same form. It also compares the time of requests with full nodes with the time to parse them.
+//! `quality` and `requests` need no control plane.
 
 mod objects;
+mod quality;
 pub mod requests;
 mod scheduler;
 
@@ -17,6 +19,9 @@ use super::frame::Bench;
 pub async fn run(bench: &mut Bench) -> Result<()> {
     if bench.wants(requests::PART) {
         requests::run(bench).await?;
+    }
+    if bench.wants(quality::PART) {
+        quality::run(bench)?;
     }
     if bench.wants(scheduler::PART) {
         scheduler::run(bench).await?;

@@ -1,14 +1,14 @@
-//! The stock kube-scheduler places pods on a thousand nodes: without an extender, with the bare handler as its
-//! extender, and with a policy.
+//! The stock kube-scheduler places pods on a thousand nodes: alone, by a policy as its extender and as labels, and with the
+//! bare handler as its extender.
 
 use std::net::SocketAddr;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use futures::{StreamExt, TryStreamExt, stream};
+use ganglion_api::marks::DEFAULT_POLICY;
 use ganglion_api::placement_policy::PlacementPolicy;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
@@ -16,61 +16,207 @@ use testkit::operator::Operator;
 use testkit::plane::cluster::Cluster;
 use testkit::plane::install::Installed;
 use testkit::process::free_port;
+use testkit::testbed::loops::condition;
 
 use super::objects::{POLICY, policy};
 use super::requests;
 use crate::TIMEOUT;
 use crate::fleet::namespace;
-use crate::frame::{Bench, Bound, Progress, default_garbage, median, operator};
+use crate::frame::{Bench, Bound, Progress, default_garbage, number, operator};
 
 pub const PART: &str = "scheduler";
 
 const NODES: usize = 1000;
-const PODS: usize = 1500;
+const PODS: usize = 10_000;
 const WRITERS: usize = 32;
-const ROUNDS: usize = 3;
 const PLACE: &str = "bench";
 
-/// Minimum rate of pods with a policy, relative to the bare handler.
-const SHARE: f64 = 0.9;
+/// Minimum rates of pods, relative to the bare handler and to the scheduler alone.
+const OF_NULL: f64 = 0.9;
+const BY_ADMISSION: f64 = 0.9;
+const BY_PROFILE: f64 = 0.95;
+const CREATED: f64 = 0.8;
+
+/// Maximum additional processor time of the API server for a pod that gets terms, in milliseconds.
+const CREATION_MILLIS: f64 = 2.0;
 
 /// The first and the last pods are not timed: the scheduler is starting, or too few pods are left.
 const TIMED: std::ops::Range<usize> = PODS / 10..PODS * 9 / 10;
+
+/// How the scheduler learns what the policy prefers.
+#[derive(Clone, Copy, PartialEq)]
+enum Way {
+    Alone,
+    NullExtender,
+    Extender,
+    /// Labels, read by terms that the API server adds to new pods.
+    Admission,
+    /// Labels, read by terms in the configuration of the scheduler.
+    Profile,
+}
+
+impl Way {
+    const fn words(self) -> &'static str {
+        match self {
+            Self::Alone => "alone",
+            Self::NullExtender => "with the bare handler as extender",
+            Self::Extender => "with a policy as extender",
+            Self::Admission => "with labels by admission",
+            Self::Profile => "with labels by addedAffinity",
+        }
+    }
+
+    const fn has_labels(self) -> bool {
+        matches!(self, Self::Admission | Self::Profile)
+    }
+}
+
+/// Figures of one way.
+struct Round {
+    /// Pods per second.
+    created: f64,
+    placed: f64,
+    /// Processor time of the API server while pods are created, in milliseconds per pod.
+    creation: f64,
+    /// Number of nodes with new pods, and of pods on the fullest one.
+    nodes: usize,
+    most: usize,
+}
 
 pub async fn run(bench: &mut Bench) -> Result<()> {
     let cluster = bench.plane(PART, NODES, &default_garbage()).await?;
     let mut installed = Installed::default();
     installed.install(&cluster).await?;
+    let components = testkit::root().join("kustomize/components/placement-labels");
+    for file in ["rights.yaml", "policy.yaml"] {
+        let path = components.join(file).display().to_string();
+        cluster.kubectl(&["apply", "--server-side", "-f", &path], None).await?;
+    }
     namespace(&cluster.client, PLACE).await?;
     let addresses =
         [SocketAddr::from(([127, 0, 0, 1], free_port()?)), SocketAddr::from(([127, 0, 0, 1], free_port()?))];
     let operator = served(bench, &cluster, addresses[0]).await?;
     let bare = requests::started(addresses[1], 0).await?;
-    let urls = [
-        None,
-        Some(format!("http://{}/null", addresses[1])),
-        Some(format!("http://{}/policies/{POLICY}", addresses[0])),
-    ];
-    let mut rates = [const { Vec::new() }; 3];
-    for _ in 0..ROUNDS {
-        for (url, rates) in urls.iter().zip(&mut rates) {
-            rates.push(round(bench, &cluster, url.as_deref()).await?);
-        }
+    let bench_plane = Ways { bench, cluster: &cluster, addresses };
+    let mut rounds = Vec::new();
+    for way in [Way::Alone, Way::Admission, Way::Profile, Way::Extender, Way::NullExtender] {
+        rounds.push((way, bench_plane.round(way).await?));
     }
-    let [alone, null, ours] = rates.map(|rates| median(&rates));
-    bench.claim(
-        "stock scheduler, 1,000 nodes: pods/s with a policy, relative to the bare handler",
-        ours / null,
-        "times",
-        Bound::AtLeast(SHARE),
-    );
-    bench.note("  with a policy", ours, "pods/s");
-    bench.note("  with the bare handler", null, "pods/s");
-    bench.note("  without an extender", alone, "pods/s");
-    bench.note("  with a policy, relative to no extender", ours / alone, "times");
+    report(bench, &rounds);
     drop(bare);
     operator.stop().await?;
     cluster.down().await
+}
+
+fn report(bench: &mut Bench, rounds: &[(Way, Round)]) {
+    let of = |way: Way| rounds.iter().find(|(one, _)| *one == way).map(|(_, round)| round);
+    let (Some(alone), Some(null), Some(ours), Some(admission), Some(profile)) =
+        (of(Way::Alone), of(Way::NullExtender), of(Way::Extender), of(Way::Admission), of(Way::Profile))
+    else {
+        return;
+    };
+    let title = "stock scheduler, 1,000 nodes, 10,000 pods: pods/s";
+    for (words, value, bound) in [
+        ("with a policy as extender, relative to the bare handler", ours.placed / null.placed, OF_NULL),
+        ("with labels by admission, relative to the scheduler alone", admission.placed / alone.placed, BY_ADMISSION),
+        ("with labels by addedAffinity, relative to the scheduler alone", profile.placed / alone.placed, BY_PROFILE),
+    ] {
+        bench.claim(&format!("{title} {words}"), value, "times", Bound::AtLeast(bound));
+    }
+    let title = "creation of pods that get terms, relative to others";
+    bench.claim(title, admission.created / alone.created, "times", Bound::AtLeast(CREATED));
+    let more = admission.creation - alone.creation;
+    bench.claim("  more processor time of the API server per pod", more, "ms", Bound::AtMost(CREATION_MILLIS));
+    for (way, round) in rounds {
+        bench.note(&format!("  {}: placed", way.words()), round.placed, "pods/s");
+        bench.note("    created", round.created, "pods/s");
+        bench.note("    nodes with new pods", number(round.nodes), "nodes");
+        bench.note("    on the fullest one", number(round.most), "pods");
+    }
+}
+
+struct Ways<'a> {
+    bench: &'a Bench,
+    cluster: &'a Cluster,
+    /// Addresses of the operator's extender and of the bare handler.
+    addresses: [SocketAddr; 2],
+}
+
+impl Ways<'_> {
+    async fn round(&self, way: Way) -> Result<Round> {
+        let progress = Progress::spin(&format!("placing {PODS} pods: {}", way.words()));
+        let client = &self.cluster.client;
+        self.deliver(way).await?;
+        self.cluster.fault(&["stop", "scheduler"]).await?;
+        let (begun, used) = (Instant::now(), self.cluster.processor_seconds("apiserver")?);
+        make(client).await?;
+        let created = number(PODS) / begun.elapsed().as_secs_f64();
+        let creation = (self.cluster.processor_seconds("apiserver")? - used) * 1000.0 / number(PODS);
+        let config = self.configuration(way)?;
+        self.cluster.fault(&["start", "scheduler", "--scheduler-config", &config]).await?;
+        let placed = watch(client).await?;
+        let (nodes, most) = distribution(client).await?;
+        clear(client).await?;
+        progress.end();
+        Ok(Round { created, placed, creation, nodes, most })
+    }
+
+    /// Delivers the policy in this way, and waits until the labels are there.
+    async fn deliver(&self, way: Way) -> Result<()> {
+        let client = &self.cluster.client;
+        let opt_in = (way == Way::Admission).then_some("labels");
+        let patch = Patch::Merge(json!({"metadata": {"labels": {"ganglion.dev/placement": opt_in}}}));
+        Api::<Namespace>::all(client.clone()).patch(PLACE, &PatchParams::default(), &patch).await?;
+        let policies: Api<PlacementPolicy> = Api::all(client.clone());
+        let delivery = if way.has_labels() { "Labels" } else { "Extender" };
+        let patch = Patch::Merge(json!({"spec": {"delivery": [delivery]}}));
+        policies.patch(POLICY, &PatchParams::default(), &patch).await?;
+        let deadline = Instant::now() + TIMEOUT;
+        loop {
+            let status = policies.get(POLICY).await?.status.unwrap_or_default();
+            let current = condition(&status.conditions, "LabelsCurrent").is_some_and(|one| one.status == "True");
+            if current == way.has_labels() {
+                return Ok(());
+            }
+            ensure!(Instant::now() < deadline, "the labels are not there in time: {:?}", status.conditions);
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    /// The shipped configuration, with the address of the extender or with the terms.
+    fn configuration(&self, way: Way) -> Result<String> {
+        let shipped = |path: &str| -> Result<Value> {
+            Ok(serde_saphyr::from_str(&std::fs::read_to_string(testkit::root().join(path))?)?)
+        };
+        let mut config = shipped("config/kube-scheduler.yaml")?;
+        let extender = match way {
+            Way::NullExtender => Some(format!("http://{}/null", self.addresses[1])),
+            Way::Extender => Some(format!("http://{}/policies/{POLICY}", self.addresses[0])),
+            Way::Alone | Way::Admission | Way::Profile => None,
+        };
+        match extender {
+            Some(url) => {
+                let extender = &mut config["extenders"][0];
+                extender["urlPrefix"] = json!(url);
+                extender["enableHTTPS"] = json!(false);
+                // As labels weigh by default.
+                extender["weight"] = json!(2);
+                extender.as_object_mut().context("an extender")?.remove("tlsConfig");
+            }
+            None => drop(config.as_object_mut().context("a configuration")?.remove("extenders")),
+        }
+        if way == Way::Profile {
+            // The terms of the component's scheduler, for the label of this policy.
+            let text =
+                shipped("kustomize/components/scheduler/scheduler.yaml")?["profiles"][0]["pluginConfig"].to_string();
+            let plugins: Value =
+                serde_json::from_str(&text.replace("kubernetes.io/default", &format!("kubernetes.io/{POLICY}")))?;
+            config["profiles"] = json!([{"schedulerName": "default-scheduler", "pluginConfig": plugins}]);
+        }
+        let file = self.bench.home(PART)?.join("scheduler.yaml");
+        std::fs::write(&file, serde_saphyr::to_string(&config)?)?;
+        Ok(file.display().to_string())
+    }
 }
 
 /// Starts the operator, which serves the policy over HTTP; the nodes have usage.
@@ -100,39 +246,9 @@ async fn served(bench: &Bench, cluster: &Cluster, address: SocketAddr) -> Result
     let mut object = policy()?;
     object.metadata.resource_version = None;
     object.metadata.uid = None;
+    object.metadata.labels = Some([(DEFAULT_POLICY.to_owned(), "true".to_owned())].into());
     Api::<PlacementPolicy>::all(cluster.client.clone()).create(&PostParams::default(), &object).await?;
     Ok(operator)
-}
-
-/// Runs one round. Returns pods per second.
-async fn round(bench: &Bench, cluster: &Cluster, url: Option<&str>) -> Result<f64> {
-    let progress = Progress::spin(&format!("placing {PODS} pods, extender {}", url.unwrap_or("none")));
-    cluster.fault(&["stop", "scheduler"]).await?;
-    make(&cluster.client).await?;
-    let config = configuration(&bench.home(PART)?, url)?;
-    cluster.fault(&["start", "scheduler", "--scheduler-config", &config]).await?;
-    let rate = watch(&cluster.client).await?;
-    clear(&cluster.client).await?;
-    progress.end();
-    Ok(rate)
-}
-
-/// The shipped configuration, with this address of the extender, or without an extender.
-fn configuration(home: &Path, url: Option<&str>) -> Result<String> {
-    let shipped = std::fs::read_to_string(testkit::root().join("config/kube-scheduler.yaml"))?;
-    let mut config: Value = serde_saphyr::from_str(&shipped)?;
-    match url {
-        Some(url) => {
-            let extender = &mut config["extenders"][0];
-            extender["urlPrefix"] = json!(url);
-            extender["enableHTTPS"] = json!(false);
-            extender.as_object_mut().context("an extender")?.remove("tlsConfig");
-        }
-        None => drop(config.as_object_mut().context("a configuration")?.remove("extenders")),
-    }
-    let file = home.join("scheduler.yaml");
-    std::fs::write(&file, serde_saphyr::to_string(&config)?)?;
-    Ok(file.display().to_string())
 }
 
 async fn make(client: &Client) -> Result<()> {
@@ -176,6 +292,16 @@ async fn watch(client: &Client) -> Result<f64> {
         ensure!(now < deadline, "{bound} of {PODS} pods are placed");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
+}
+
+/// Number of nodes with pods of the bench, and of pods on the fullest one.
+async fn distribution(client: &Client) -> Result<(usize, usize)> {
+    let pods: Api<Pod> = Api::namespaced(client.clone(), PLACE);
+    let mut counts = std::collections::HashMap::<String, usize>::new();
+    for node in pods.list(&ListParams::default()).await?.items.into_iter().filter_map(|pod| pod.spec?.node_name) {
+        *counts.entry(node).or_default() += 1;
+    }
+    Ok((counts.len(), counts.into_values().max().unwrap_or_default()))
 }
 
 async fn clear(client: &Client) -> Result<()> {

@@ -1,7 +1,8 @@
 //! The demo of placement: the stock kube-scheduler queries a policy. The policy rejects a node that is nearly full and
-//! prefers the node whose power rises least; a command explains the choice. The API server's answers decide where pods
-//! run.
+//! prefers the node whose power rises least; a command explains the choice. Then, the policy is delivered as labels of
+//! nodes instead. The API server's answers decide where pods run.
 
+mod labels;
 mod scene;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -58,25 +59,30 @@ pub async fn play(screen: &Screen, stage: &mut Stage) -> Result<bool> {
     let mut scene = scene::make(stage, port, screen).await?;
     let place = Place { scene: &scene, stage, screen };
 
-    screen.heading("1 of 3: a risky node is avoided");
+    screen.heading("1 of 5: a risky node is avoided");
     let (risky, avoided) = place.avoids().await?;
     let green = scene.nodes.iter().find(|node| **node != risky).context("there is no other node")?;
-    screen.heading("2 of 3: a green node is preferred");
+    screen.heading("2 of 5: a green node is preferred");
     let preferred = place.prefers(green).await?;
-    screen.heading("3 of 3: the choice is explained");
+    screen.heading("3 of 5: the choice is explained");
     let explained = place.explains(&risky).await?;
+    screen.heading("4 of 5: without an extender: labels of nodes, and terms that the API server adds to new pods");
+    let labeled = place.labels(&risky, green).await?;
+    screen.heading("5 of 5: a second stock scheduler reads the labels, and pods stay as they are");
+    let second = place.second_scheduler(&risky, green).await?;
     if stage.kept().is_some() {
         scene.models.stay();
     }
     screen.gap();
-    match [avoided, preferred, explained].iter().filter(|good| !**good).count() {
-        0 => screen.good("All 3 acts went as promised."),
+    let acts = [avoided, preferred, explained, labeled, second];
+    match acts.iter().filter(|good| !**good).count() {
+        0 => screen.good("All 5 acts went as promised."),
         some => {
             stage.show_log(screen);
-            screen.bad(&format!("{some} of 3 acts did not go as promised."));
+            screen.bad(&format!("{some} of 5 acts did not go as promised."));
         }
     }
-    Ok(avoided && preferred && explained)
+    Ok(acts.iter().all(|good| *good))
 }
 
 /// Scene, cluster and screen of the acts.

@@ -64,6 +64,18 @@ pub async fn restart(cluster: &Cluster, asked: &Asked<'_>) -> Result<()> {
     cluster.fault(&["restart", "scheduler", "--scheduler-config", &file.display().to_string()]).await
 }
 
+/// Restarts the scheduler of the plane without an extender.
+pub async fn restart_alone(cluster: &Cluster) -> Result<()> {
+    let home = tempfile::tempdir()?;
+    let file = home.path().join("scheduler.yaml");
+    let config = json!({
+        "apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration",
+        "profiles": [{"schedulerName": "default-scheduler"}],
+    });
+    std::fs::write(&file, config.to_string())?;
+    cluster.fault(&["restart", "scheduler", "--scheduler-config", &file.display().to_string()]).await
+}
+
 fn configuration(asked: &Asked<'_>) -> Result<String> {
     let Asked { port, policy, authority, more, identity } = asked;
     let authority = serde_json::to_value(authority)?;
