@@ -6,7 +6,6 @@ go 1.26.0
 require (
 	github.com/argoproj/argo-rollouts v1.8.3
 	github.com/fluxcd/source-controller v1.9.0
-	github.com/kedacore/keda/v2 v2.17.2
 	github.com/prometheus-operator/prometheus-operator v0.85.0
 	k8s.io/autoscaler/vertical-pod-autoscaler v1.4.1
 )
