@@ -1,7 +1,7 @@
 //! Servers that the operator connects to, besides the API server: a minimal one that misbehaves on request; a real
-//! Prometheus, metrics-server, prometheus-adapter, external scaler, Jaeger, MLServer, KServe, Triton and Redfish
-//! service; a receiver of events that uses the SDKs of receivers; a webhook for new pods; and a browser and the
-//! load of an application, which are no servers.
+//! Prometheus, metrics-server, prometheus-adapter, KEDA, external scaler, Jaeger, MLServer, KServe, Triton and
+//! Redfish service; a receiver of events that uses the SDKs of receivers; a webhook for new pods; and a browser and
+//! the load of an application, which are no servers.
 
 pub mod adapter;
 pub mod admission;
@@ -11,6 +11,7 @@ pub mod browser;
 pub mod http;
 pub mod inference;
 pub mod jaeger;
+pub mod keda;
 pub mod load;
 pub mod models;
 pub mod prometheus;
