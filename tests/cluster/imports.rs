@@ -23,16 +23,16 @@ use testkit::testbed::{Road, Testbed, story_on};
 use testkit::verdict::APP;
 
 /// Runs `ganglion import` for the autoscaler `web`; its output, if it succeeds.
-async fn import(testbed: &Testbed, kind: &str, args: &[&str]) -> Result<String> {
+pub(super) async fn import(testbed: &Testbed, kind: &str, args: &[&str]) -> Result<String> {
     let (good, said) = testbed.ganglion(&[&["import", kind, "web"], args].concat()).await?;
     ensure!(good, "ganglion import {kind} web {args:?}: {said}");
     Ok(said)
 }
 
-const APPLY: &[&str] = &["--apply", "--service-account", ACCOUNT];
+pub(super) const APPLY: &[&str] = &["--apply", "--service-account", ACCOUNT];
 
 /// Waits until a Deployment has this number of replicas.
-async fn scaled(testbed: &Testbed, number: i32) -> Result<()> {
+pub(super) async fn scaled(testbed: &Testbed, number: i32) -> Result<()> {
     until::<Deployment, _>(testbed, "web", &format!("web to have {number} replicas"), |deployment| {
         (deployment.spec?.replicas? == number).then_some(())
     })
@@ -60,7 +60,7 @@ async fn is_off(testbed: &Testbed) -> Result<bool> {
     Ok(["scaleUp", "scaleDown"].iter().all(|direction| behavior[direction]["selectPolicy"] == "Disabled"))
 }
 
-async fn mode(testbed: &Testbed) -> Result<Option<LoopMode>> {
+pub(super) async fn mode(testbed: &Testbed) -> Result<Option<LoopMode>> {
     Ok(testbed.api::<ClosedLoop>().get_opt("web").await?.map(|one| one.spec.mode))
 }
 
@@ -213,7 +213,8 @@ fn a_handover_that_is_killed_between_two_steps_continues() {
 }
 
 /// KEDA itself does not run here, only its CRD is installed: the test creates the HorizontalPodAutoscaler that KEDA
-/// would create, and deletes it when the ScaledObject is paused, as KEDA does.
+/// would create, and deletes it when the ScaledObject is paused, as KEDA does. The module `keda` has a story with the
+/// real one.
 #[test]
 fn a_scaled_object_is_paused_and_the_loop_waits_until_keda_lets_go() {
     loop_story("import-keda", async |testbed| {

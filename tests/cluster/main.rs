@@ -26,6 +26,7 @@ mod hostile;
 mod imports;
 mod installs;
 mod k9s;
+mod keda;
 mod large;
 mod lifecycle;
 mod loop_adapters;
