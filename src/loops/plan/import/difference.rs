@@ -28,6 +28,7 @@ pub enum ImportDifference {
     ScalerActivity,
     FailedFormula,
     KedaStays,
+    FallbackOfKeda,
 }
 
 impl ImportDifference {
@@ -90,6 +91,10 @@ impl ImportDifference {
             Self::KedaStays => {
                 "metrics of the external.metrics API still come from KEDA, for the paused ScaledObject: KEDA and the \
                  ScaledObject must stay"
+            }
+            Self::FallbackOfKeda => {
+                "for metrics that KEDA gives, its fallback comes first: after its number of failures, KEDA gives the target times \
+                 the fallback's replicas as the value, which can also lower"
             }
         }
     }

@@ -267,6 +267,9 @@ fn of_keda(
         ));
     };
     draft.differs([D::KedaStays]);
+    if context.fallback.is_some() {
+        draft.differs([D::FallbackOfKeda]);
+    }
     let selector = json!({"matchLabels": {"scaledobject.keda.sh/name": context.object}});
     Ok(TriggerMetric {
         source: json!({"external": {"metric": metric, "selector": selector}}),

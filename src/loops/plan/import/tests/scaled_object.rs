@@ -224,6 +224,21 @@ fn any_other_trigger_is_read_from_keda() {
     }
 }
 
+/// KEDA gives the target times the fallback's replicas once it has failed, also while the ScaledObject is paused.
+#[test]
+fn the_fallback_of_keda_comes_before_that_of_the_loop() {
+    let trigger = json!({"type": "rabbitmq", "metadata": {"queueName": "orders", "value": "20"}});
+    let external = json!({"type": "External", "external": {"metric": {"name": "s0-rabbitmq-orders"},
+        "target": {"type": "AverageValue", "averageValue": "20"}}});
+    let hpa = hpa_object(&json!({"metrics": [external]}));
+    let fallback = json!({"failureThreshold": 4, "replicas": 6});
+    let differences = |trigger: Value| {
+        convert(&json!({"triggers": [trigger], "fallback": fallback}), Some(&hpa)).unwrap().differences
+    };
+    assert!(contains(&differences(trigger), "its fallback comes first"));
+    assert!(!contains(&differences(prometheus("orders")), "its fallback comes first"));
+}
+
 #[test]
 fn a_fallback_is_an_assumed_value_where_it_is_the_same() {
     let fallback = json!({"failureThreshold": 4, "replicas": 6});
