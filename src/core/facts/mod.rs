@@ -34,7 +34,9 @@ pub use ganglion_api::GROUP;
 pub use ganglion_api::identity::{NodeName, SlotId, Uid};
 pub use ledger::Ledger;
 pub use membership::PodMembership;
-pub use node::{CONGESTION, CONGESTION_SAMPLED_AT, NodeFact, PUBLISHED, USAGE_SAMPLED_AT, USAGE_SAMPLES};
+pub use node::{
+    CONGESTION, CONGESTION_SAMPLED_AT, MAX_LABEL_HISTORY, NodeFact, PUBLISHED, USAGE_SAMPLED_AT, USAGE_SAMPLES,
+};
 pub use owner::{OtherKind, OwnerFact, group};
 pub use pod::{Marks, OutsidePodFact, PodEnd, PodFact, PodHold, Trouble};
 pub use policy::{LabelBindingFact, LabelPolicyFact, PolicyBindingFact, PolicyFact, spec_digest};

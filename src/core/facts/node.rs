@@ -51,6 +51,9 @@ const NODE_ROLE: &str = "node-role.kubernetes.io/";
 /// Maximum length of a published annotation, in characters, without surrounding blanks.
 const MAX_PUBLISHED: usize = 64;
 
+/// Maximum length of the history of a label in bytes. A longer one has another form.
+pub const MAX_LABEL_HISTORY: usize = 176;
+
 /// Replaces a longer annotation. It is neither a number nor a time, so readers treat it as malformed; a truncated value
 /// could be a different number.
 const TOO_LONG: &str = "longer than 64 characters";
@@ -63,6 +66,8 @@ pub struct NodeFact {
     pub labels: BTreeMap<String, String>,
     /// Time at which the operator last wrote labels.
     pub labeled_at: Option<Timestamp>,
+    /// Histories of the labels with scores of policies, by key: annotations that the operator writes with the labels.
+    pub label_histories: Box<[(Box<str>, Box<str>)]>,
     /// Internal addresses, IPv4 and IPv6, in the order of the status.
     pub addresses: Vec<String>,
     pub ready: bool,
@@ -85,6 +90,11 @@ impl NodeFact {
     /// The name of the node.
     pub fn name(&self) -> NodeName {
         self.id.key.name.as_str().into()
+    }
+
+    /// History of the label with this key, as it is written.
+    pub fn label_history(&self, key: &str) -> Option<&str> {
+        self.label_histories.iter().find(|(found, _)| **found == *key).map(|(_, history)| &**history)
     }
 
     /// Whether the same selectors and names mean both nodes: a heartbeat changes neither labels nor addresses.
@@ -112,6 +122,14 @@ fn kept(text: &str) -> String {
     kept.to_owned()
 }
 
+/// Annotations with the keys of labels, as far as they can be histories.
+fn label_histories(annotations: Option<&BTreeMap<String, String>>) -> Box<[(Box<str>, Box<str>)]> {
+    let can_be =
+        |key: &str, text: &str| key.starts_with(marks::LABEL_DOMAIN) && (1..=MAX_LABEL_HISTORY).contains(&text.len());
+    let found = annotations.into_iter().flatten().filter(|(key, text)| can_be(key, text));
+    found.map(|(key, text)| (key.as_str().into(), text.as_str().into())).collect()
+}
+
 /// Time of the last write by the manager of our labels.
 fn labeled_at(managers: &[ManagedFieldsEntry]) -> Option<Timestamp> {
     let ours = managers.iter().filter(|entry| entry.manager.as_deref() == Some(marks::LABEL_MANAGER));
@@ -135,6 +153,7 @@ impl From<Node> for NodeFact {
             id: (&node.metadata).into(),
             created: node.metadata.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0),
             labeled_at: labeled_at(node.metadata.managed_fields.as_deref().unwrap_or_default()),
+            label_histories: label_histories(node.metadata.annotations.as_ref()),
             labels: node.metadata.labels.clone().unwrap_or_default(),
             addresses: status
                 .and_then(|status| status.addresses.as_ref())
@@ -160,6 +179,7 @@ impl From<Node> for NodeFact {
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
     use serde_json::{Value, json};
 
     use super::*;
@@ -204,6 +224,26 @@ mod tests {
             let expected = BTreeMap::from([(CONGESTION, kept.clone()), (CONGESTION_SAMPLED_AT, kept)]);
             assert_eq!(published(Some(&annotations)), expected);
         }
+    }
+
+    #[test]
+    fn only_histories_of_labels_are_kept_and_only_short_ones() {
+        let key = |name: &str| format!("{}{name}", marks::LABEL_DOMAIN);
+        let long = "1".repeat(MAX_LABEL_HISTORY + 1);
+        let annotations = [
+            (key("a"), "12@1764364800".to_owned()),
+            (key("b"), String::new()),
+            (key("c"), long),
+            ("other/a".to_owned(), "3@1764364800".to_owned()),
+        ];
+        let node = Node {
+            metadata: ObjectMeta { annotations: Some(annotations.into()), ..ObjectMeta::default() },
+            ..Node::default()
+        };
+        let fact = NodeFact::from(node);
+        assert_eq!(fact.label_histories.len(), 1);
+        assert_eq!(fact.label_history(&key("a")), Some("12@1764364800"));
+        assert_eq!(fact.label_history(&key("b")), None);
     }
 
     #[test]
