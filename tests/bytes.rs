@@ -24,6 +24,8 @@ use ganglion_outbound::network::{HostPattern, Network};
 use ganglion_outbound::node_usage::{NodeStatistic, measured_nodes};
 use ganglion_outbound::pressure::{self, PressureSensor};
 use ganglion_outbound::prometheus;
+use ganglion_placement_plan::labels::LabelValue;
+use ganglion_placement_plan::labels::history::LabelHistory;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use proptest::prelude::*;
@@ -481,6 +483,21 @@ fn lines_of_statuses() {
         lines::<Entry>(line)?;
         lines::<Act>(line)?;
         lines::<Rejected>(line)
+    });
+}
+
+/// Annotations of nodes, which kubelets may change.
+#[test]
+fn histories_of_labels() {
+    let seeds = ["12@1764364800,9@1764360000", "rejected@253402207200", "0@1", "1@8,1@7,1@6,1@5,1@4,1@3,1@2,1@1"];
+    feed_texts(&seeds, |text| {
+        if let Some(history) = LabelHistory::parse(text) {
+            prop_assert_eq!(history.to_string(), text);
+            let now = history.newest().map_or(Timestamp::UNIX_EPOCH, |entry| entry.written);
+            let next = history.with(LabelValue::Rejected, now);
+            prop_assert_eq!(LabelHistory::parse(&next.to_string()), Some(next));
+        }
+        Ok(())
     });
 }
 

@@ -122,10 +122,16 @@ fn published_usage_goes_and_that_of_other_publishers_stays() {
 }
 
 #[test]
-fn labels_with_scores_of_policies_are_removed() {
+fn labels_with_scores_of_policies_are_removed_with_their_histories() {
     let labels = json!({"ganglion.node-restriction.kubernetes.io/green": "7", "node-restriction.kubernetes.io/x": "y"});
-    let after = swept(SweptKind::Node, &object(json!({"metadata": {"labels": labels}})));
-    assert_eq!(after["metadata"]["labels"], json!({"node-restriction.kubernetes.io/x": "y"}));
+    let histories = json!({
+        "ganglion.node-restriction.kubernetes.io/green": "7@1764364800", "node-restriction.kubernetes.io/x": "y",
+    });
+    let node = json!({"metadata": {"labels": labels, "annotations": histories}});
+    let after = swept(SweptKind::Node, &object(node));
+    for kept in [&after["metadata"]["labels"], &after["metadata"]["annotations"]] {
+        assert_eq!(*kept, json!({"node-restriction.kubernetes.io/x": "y"}));
+    }
 }
 
 #[test]

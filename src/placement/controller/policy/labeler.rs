@@ -3,13 +3,13 @@
 //! | step | what |
 //! |---|---|
 //! | plan | scores all nodes for the typical pod of each policy, and selects the nodes to write ([`ganglion_placement_plan::labels`]) |
-//! | act | writes the labels of a node, of all policies together |
+//! | act | writes the labels of a node, of all policies together, and their histories |
 //! | report | how many nodes have the label, and until when it is valid; the next reconcile of the policy writes it |
 //!
 //! A pass follows each change of nodes and pods, at most every half second, so that new nodes and nodes that fill get
 //! their labels in time. All state in memory may be lost: labels are compared with those on the nodes.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -17,7 +17,6 @@ use futures::{StreamExt, stream};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::Patch;
-use serde_json::json;
 use tokio::time::Instant;
 use tracing::info;
 
@@ -221,12 +220,9 @@ impl Labeler {
         problem
     }
 
-    async fn write(&self, LabelWrite { node, set }: &LabelWrite) -> Result<(), Error> {
-        let labels: BTreeMap<&str, Option<&str>> =
-            set.iter().map(|(key, value)| (key.as_str(), value.as_deref())).collect();
-        // The uid is a precondition: another node may have the name meanwhile.
-        let patch = Patch::Merge(json!({"metadata": {"uid": node.uid, "labels": labels}}));
-        let write = self.ctx.writer.patch::<Node>(marks::LABEL_MANAGER, &node.key, &patch);
+    async fn write(&self, write: &LabelWrite) -> Result<(), Error> {
+        let patch = Patch::Merge(write.patch(self.ctx.now()));
+        let write = self.ctx.writer.patch::<Node>(marks::LABEL_MANAGER, &write.node.key, &patch);
         let answer = self.ctx.writer.counted("LabelNode", write).await?;
         self.ctx.store.apply(NodeFact::from(answer), Origin::Own);
         Ok(())

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::plan::LabelWrite;
+use super::plan::{LabelChange, LabelWrite};
 use ganglion_core::facts::{NodeFact, NodeName};
 
 /// Pause before the second write after a change by others. It doubles with each further one.
@@ -48,7 +48,8 @@ impl LabelContests {
     pub fn record(&mut self, write: &LabelWrite) {
         let name = NodeName::from(write.node.key.name.as_str());
         let contest = self.0.entry(name).or_default();
-        contest.written.extend(write.set.iter().map(|(key, value)| (key.clone(), value.clone())));
+        let text = |change: &LabelChange| change.value.to_string();
+        contest.written.extend(write.set.iter().map(|(key, change)| (key.clone(), change.as_ref().map(text))));
     }
 
     /// Whether a node may be written now.
@@ -99,6 +100,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::labels::LabelValue;
+    use crate::labels::history::LabelHistory;
     use ganglion_core::facts::{Identity, Key};
 
     const LABEL: &str = "d/green";
@@ -114,7 +117,9 @@ mod tests {
     }
 
     fn write(label: &str) -> LabelWrite {
-        let set = BTreeMap::from([(LABEL.to_owned(), Some(label.to_owned()))]);
+        let value = LabelValue::parse(label).expect("a label");
+        let change = LabelChange { value, history: LabelHistory::default() };
+        let set = BTreeMap::from([(LABEL.to_owned(), Some(change))]);
         LabelWrite { node: node(None).id, set }
     }
 
@@ -166,7 +171,7 @@ mod tests {
             let (mut contests, mut now) = (LabelContests::default(), 0);
             for (pause, label) in changes {
                 now += pause;
-                contests.record(&write("x"));
+                contests.record(&write("15"));
                 contests.observe([node(Some(&label))].iter(), second(now));
             }
             prop_assert!(contests.may_write("a", second(now + 600)));

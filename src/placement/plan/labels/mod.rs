@@ -9,10 +9,12 @@
 //! | `plan` | the nodes to write now |
 //! | `contest` | labels that others change again and again |
 //! | `application` | whether the API server adds terms that read the labels to new pods |
+//! | `history` | the last values of a label, in an annotation of the node |
 //! | `report` | the state of the labels, for the status of the policy |
 
 pub mod application;
 pub mod contest;
+pub mod history;
 pub mod labeling;
 pub mod level;
 pub mod plan;

@@ -3,8 +3,10 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
 
 use super::LabelValue;
+use super::history::LabelHistory;
 use ganglion_api::marks::LABEL_DOMAIN;
 use ganglion_core::facts::{Identity, NodeFact, NodeName};
 
@@ -23,11 +25,33 @@ pub struct WantedLabels {
     pub values: Option<HashMap<NodeName, LabelValue>>,
 }
 
-/// Labels of a node to write; None removes a label.
+/// A label to write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LabelChange {
+    pub value: LabelValue,
+    /// History before the change.
+    pub history: LabelHistory,
+}
+
+/// Labels of a node to write; None removes a label and its history.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LabelWrite {
     pub node: Identity,
-    pub set: BTreeMap<String, Option<String>>,
+    pub set: BTreeMap<String, Option<LabelChange>>,
+}
+
+impl LabelWrite {
+    /// Merge patch of the node: the labels, and as annotations with the same keys their histories.
+    pub fn patch(&self, now: Timestamp) -> Value {
+        let value = |change: &LabelChange| change.value.to_string();
+        let history = |change: &LabelChange| change.history.with(change.value, now).to_string();
+        // The uid is a precondition: another node may have the name meanwhile.
+        json!({"metadata": {"uid": self.node.uid, "labels": self.each(value), "annotations": self.each(history)}})
+    }
+
+    fn each(&self, text: impl Fn(&LabelChange) -> String) -> BTreeMap<&str, Option<String>> {
+        self.set.iter().map(|(key, change)| (key.as_str(), change.as_ref().map(&text))).collect()
+    }
 }
 
 /// Writes that follow from the wanted labels.
@@ -75,7 +99,7 @@ pub fn plan<'a>(
 /// Labels of a node that have to change.
 #[derive(Default)]
 struct LabelChanges {
-    set: BTreeMap<String, Option<String>>,
+    set: BTreeMap<String, Option<LabelChange>>,
     /// Largest difference in levels.
     step: u8,
     /// Whether a level falls.
@@ -97,7 +121,8 @@ fn changes(node: &NodeFact, wanted: &[WantedLabels], is_complete: bool) -> Label
             (None | Some(_), _) => u8::MAX,
         };
         changes.step = changes.step.max(step);
-        changes.set.insert(key.clone(), Some(value.to_string()));
+        let change = LabelChange { value: *value, history: LabelHistory::of(node, key) };
+        changes.set.insert(key.clone(), Some(change));
     }
     let is_wanted = |key: &str| !is_complete || wanted.iter().any(|one| one.key == key);
     for key in node.labels.keys().filter(|key| key.starts_with(LABEL_DOMAIN) && !is_wanted(key)) {
@@ -156,8 +181,27 @@ mod tests {
         let wanted = [wanted("green", &[("a", level(8))]), wanted("blue", &[("a", level(9))])];
         let plan = plan(nodes.iter(), &wanted, true, |_| false);
         assert_eq!(plan.urgent.len(), 1);
-        let expected = BTreeMap::from([(green, Some("8".to_owned())), (old, None)]);
+        let change = LabelChange { value: LabelValue::Level(8), history: LabelHistory::default() };
+        let expected = BTreeMap::from([(green, Some(change)), (old, None)]);
         assert_eq!(plan.urgent[0].set, expected);
+    }
+
+    #[test]
+    fn a_patch_writes_the_history_of_each_label_and_removes_it_with_the_label() {
+        let (green, blue, old) = (key("green"), key("blue"), key("old"));
+        let mut node = node("a", &[(&green, "7"), (&old, "3")]);
+        let histories = [(&green, "7@1000,15@900"), (&blue, "no history"), (&old, "3@800")];
+        node.label_histories = histories.map(|(key, text)| (key.as_str().into(), text.into())).into();
+        let level = LabelValue::Level;
+        let wanted = [wanted("green", &[("a", level(2))]), wanted("blue", &[("a", LabelValue::Rejected)])];
+        let plan = plan([node].iter(), &wanted, true, |_| false);
+        let patch = plan.urgent[0].patch(Timestamp::from_millisecond(1_500_700).expect("a time"));
+        let expected = json!({"metadata": {
+            "uid": "a",
+            "labels": {&green: "2", &blue: "rejected", &old: null},
+            "annotations": {&green: "2@1500,7@1000,15@900", &blue: "rejected@1500", &old: null},
+        }});
+        assert_eq!(patch, expected);
     }
 
     #[test]
@@ -246,7 +290,7 @@ mod tests {
                 let fact = nodes.iter_mut().find(|fact| fact.id == node).expect("the node");
                 for (key, value) in set {
                     match value {
-                        Some(value) => fact.labels.insert(key, value),
+                        Some(change) => fact.labels.insert(key, change.value.to_string()),
                         None => fact.labels.remove(&key),
                     };
                 }
