@@ -11,6 +11,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::cluster::{self, ClusterOptions};
+use super::explain_labels;
 use super::objects::Error;
 use super::output::OutputFormat;
 use crate::operator::read;
@@ -18,7 +19,8 @@ use ganglion_api::node_config::NodeConfig;
 use ganglion_api::placement_policy::PlacementPolicy;
 use ganglion_core::facts::{NodeFact, PodFact, ReplicaSet, ReplicaSetFact, SlimPod, default_requests};
 use ganglion_core::world::{Fact, Origin, World};
-use ganglion_placement_plan::explain::explain as explained;
+use ganglion_placement_plan::explain::{PlacementExplanation, explain as explained};
+use ganglion_placement_plan::labels::explain::{LabelSubject, explain as labels_explained};
 use ganglion_placement_plan::policy::CompiledPolicy;
 use ganglion_placement_plan::question::PlacedPod;
 use ganglion_runtime::guard::Guard;
@@ -39,6 +41,9 @@ pub struct PlacementArgs {
     /// Namespace of the pod. Default: the namespace of the context.
     #[arg(short, long, value_name = "NS")]
     namespace: Option<String>,
+    /// Namespace of the operator and of its second scheduler, whose configuration may add terms to pods.
+    #[arg(long, env = "GANGLION_LEASE_NAMESPACE", value_name = "NS", default_value = "ganglion-system")]
+    operator_namespace: String,
     /// Output format.
     #[arg(short, long, value_name = "FORMAT", default_value = "text")]
     output: OutputFormat,
@@ -49,24 +54,51 @@ pub struct PlacementArgs {
 /// Returns the explanation.
 pub async fn explain(asked: PlacementArgs) -> Result<String, Error> {
     let (client, namespace) = cluster::open(asked.cluster.clone(), asked.namespace.clone()).await?;
-    let name = asked.policy.clone();
-    let found: Option<PlacementPolicy> = Api::all(client.clone()).get_opt(&name).await?;
-    let policy = found.ok_or(Error::NoPolicy { name })?;
-    let compiled = CompiledPolicy::compile(&policy)
-        .map_err(|(reason, words)| Error::BadPolicy(format!("{}: {words}", reason.as_str())))?;
+    let policy: Option<PlacementPolicy> = Api::all(client.clone()).get_opt(&asked.policy).await?;
+    let compiled = match &policy {
+        Some(policy) => CompiledPolicy::compile(policy)
+            .map(|compiled| (policy.clone(), compiled))
+            .map_err(|(reason, words)| Error::BadPolicy(format!("{}: {words}", reason.as_str()))),
+        None => Err(Error::NoPolicy { name: asked.policy.clone() }),
+    };
     let pod = the_pod(&asked, &client, &namespace).await?;
     let placed = PlacedPod::from(&pod);
-    let saved = read::saved_values(&client, &policy).await;
     let mut world = crate::operator::world::world();
-    world.apply(policy, Origin::Watch);
     load::<Node, NodeFact>(&mut world, Api::all(client.clone()), |_| true).await?;
+    let (added, takes_part) = tokio::join!(
+        explain_labels::added_terms(&client, &asked.operator_namespace, &placed.scheduler),
+        explain_labels::takes_part(&client, &placed.key.namespace),
+    );
+    let (name, policy, is_valid) = (asked.policy.as_str(), policy.as_ref(), compiled.is_ok());
+    let subject = LabelSubject { pod: &pod, name, policy, is_valid, added, takes_part };
+    let labels = labels_explained(&world, &subject);
+    let explanation = match (compiled, labels) {
+        (Ok((policy, compiled)), labels) => {
+            let result = evaluated(client, world, policy, &compiled, &placed).await?;
+            PlacementExplanation { labels, ..result }
+        }
+        (Err(error), Some(labels)) => PlacementExplanation::by_labels(name, &placed, error.to_string(), labels),
+        (Err(error), None) => return Err(error),
+    };
+    Ok(asked.output.of(&explanation, || explanation.text())?)
+}
+
+/// Evaluates the policy in a world with the nodes.
+async fn evaluated(
+    client: Client,
+    mut world: World,
+    policy: PlacementPolicy,
+    compiled: &CompiledPolicy,
+    placed: &PlacedPod,
+) -> Result<PlacementExplanation, Error> {
+    let saved = read::saved_values(&client, &policy).await;
+    world.apply(policy, Origin::Watch);
     let is_another = |one: &PodFact| one.id.uid != placed.uid;
     load::<SlimPod, PodFact>(&mut world, Api::all(client.clone()), is_another).await?;
     load::<NodeConfig, NodeConfig>(&mut world, Api::all(client.clone()), |_| true).await?;
     let sets = Api::<ReplicaSet>::namespaced(client, &placed.key.namespace);
     load::<ReplicaSet, ReplicaSetFact>(&mut world, sets, |_| true).await?;
-    let explanation = explained(&world, &compiled, &placed, saved.as_ref(), Timestamp::now());
-    Ok(asked.output.of(&explanation, || explanation.text())?)
+    Ok(explained(&world, compiled, placed, saved.as_ref(), Timestamp::now()))
 }
 
 /// Parses a pod from YAML. Reads it like an object of the API server: a YAML reader for each type of a pod would add

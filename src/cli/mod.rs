@@ -8,6 +8,7 @@ mod cluster;
 pub mod completion;
 pub mod drain;
 pub mod explain;
+mod explain_labels;
 mod explain_placement;
 pub mod import;
 mod manifests;

@@ -33,7 +33,7 @@ impl NameSource {
     pub fn of(command: &str, argument: &str) -> Option<Self> {
         Some(match (command, argument) {
             (_, "context") => Self::Contexts,
-            (_, "namespace" | "watch_namespaces" | "lease_namespace") => Self::Namespaces,
+            (_, "namespace" | "watch_namespaces" | "lease_namespace" | "operator_namespace") => Self::Namespaces,
             ("drain", "nodes") | ("node", "name") => Self::Nodes,
             ("loop" | "push" | "approve", "name") | ("hpa" | "scaledobject", "loop_name") => Self::Loops,
             ("hpa", "name") => Self::HorizontalPodAutoscalers,

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::inventory::Inventory;
+use super::labels::explain::LabelExplanation;
 use super::learned::{LearnedValues, RewardLearner};
 use super::policy::{CompiledPolicy, PolicyMember};
 use super::preempted::LeavingLoads;
@@ -28,12 +29,18 @@ pub struct PlacementExplanation {
     pub policy: String,
     /// Namespace and name.
     pub pod: String,
+    /// Reason why the policy is not evaluated; None if it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
     /// Reason why the extender returns no opinion for the pod; None if it returns one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub no_opinion: Option<String>,
     pub agents: Vec<ExplainedAgent>,
     /// Nodes ordered by score, the best first. Rejected nodes are last.
     pub nodes: Vec<ExplainedCandidate>,
+    /// Labels by which the pod was placed; None if it has nothing to do with labels.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub labels: Option<LabelExplanation>,
 }
 
 /// An agent of the policy.
@@ -161,9 +168,11 @@ fn answered(
     PlacementExplanation {
         policy: policy.name.clone(),
         pod: question.pod.key.to_string(),
+        problem: None,
         no_opinion: no_opinion(policy, question.pod),
         agents,
         nodes,
+        labels: None,
     }
 }
 
@@ -182,14 +191,41 @@ fn no_opinion(policy: &CompiledPolicy, pod: &PlacedPod) -> Option<String> {
         ))
     } else if policy.mode == PolicyMode::Shadow {
         Some("mode: Shadow".to_owned())
+    } else if !policy.is_extender {
+        Some("delivery: [Labels]; schedulers read the labels of nodes".to_owned())
     } else {
         None
     }
 }
 
 impl PlacementExplanation {
+    /// Explanation by labels alone, since the policy cannot be evaluated.
+    pub fn by_labels(policy: &str, pod: &PlacedPod, problem: String, labels: LabelExplanation) -> Self {
+        Self {
+            policy: policy.to_owned(),
+            pod: pod.key.to_string(),
+            problem: Some(problem),
+            no_opinion: None,
+            agents: Vec::new(),
+            nodes: Vec::new(),
+            labels: Some(labels),
+        }
+    }
+
     /// Text for a terminal.
     pub fn text(&self) -> String {
+        let mut text = match &self.problem {
+            Some(problem) => paragraph("", &format!("Policy {}, pod {}: {problem}", self.policy, self.pod)),
+            None => self.result(),
+        };
+        if let Some(labels) = &self.labels {
+            text.push_str(&format!("\n{}", labels.text()));
+        }
+        text
+    }
+
+    /// Text of the result of the policy.
+    fn result(&self) -> String {
         let fit = self.nodes.iter().filter(|node| node.rejected.is_none()).count();
         let all = counted(i64::try_from(self.nodes.len()).unwrap_or(i64::MAX), "node");
         let mut text = paragraph("", &format!("Policy {}, pod {}: {fit} of {all} pass.", self.policy, self.pod));

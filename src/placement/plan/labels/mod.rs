@@ -10,15 +10,19 @@
 //! | `contest` | labels that others change again and again |
 //! | `application` | whether the API server adds terms that read the labels to new pods |
 //! | `history` | the last values of a label, in an annotation of the node |
+//! | `terms` | terms of node affinity that read labels |
+//! | `explain` | the labels by which a pod was placed, and those of now |
 //! | `report` | the state of the labels, for the status of the policy |
 
 pub mod application;
 pub mod contest;
+pub mod explain;
 pub mod history;
 pub mod labeling;
 pub mod level;
 pub mod plan;
 pub mod report;
+pub mod terms;
 pub mod typical;
 
 use std::fmt;
