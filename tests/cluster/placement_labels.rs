@@ -2,12 +2,14 @@
 //! new pods, or by the configuration of a second scheduler.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use ganglion_api::marks::{DEFAULT_POLICY, POD_POLICY};
 use ganglion_api::placement_policy::PlacementPolicy;
 use ganglion_api::placement_policy::status::PlacementPolicyStatus;
+use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
@@ -25,6 +27,9 @@ const KEY: &str = "ganglion.node-restriction.kubernetes.io/ranked";
 
 /// Name of the component's scheduler, its account and its lease.
 const SECOND: &str = "ganglion-scheduler";
+
+/// Pod that is explained.
+const EXPLAINED: &str = "explained";
 
 /// Label of a node in these stories: its score.
 const RANK: &str = "rank";
@@ -137,6 +142,32 @@ impl Scene<'_> {
         self.clear().await
     }
 
+    /// Creates a pod of this scheduler that stays, and checks its node. Returns when it was scheduled.
+    async fn placed(&self, scheduler: &str, expected: &str) -> Result<Timestamp> {
+        let pod = json!({
+            "metadata": {"name": EXPLAINED},
+            "spec": {"schedulerName": scheduler, "containers": [{"name": "main", "image": "registry.example/app:1"}]},
+        });
+        self.pods().create(&PostParams::default(), &serde_json::from_value(pod)?).await?;
+        let scheduled = |pod: Pod| {
+            let conditions = pod.status?.conditions.unwrap_or_default();
+            let mut scheduled = conditions.into_iter().filter(|one| one.type_ == "PodScheduled");
+            Some((pod.spec?.node_name?, scheduled.next()?.last_transition_time?.0))
+        };
+        let (node, at) = until::<Pod, _>(self.testbed, EXPLAINED, "a node", scheduled).await?;
+        ensure!(node == expected, "{EXPLAINED} is on {node}, and {expected} is the best node");
+        Ok(at)
+    }
+
+    /// Explanation of that pod, as data and as text.
+    async fn explain(&self, policy: &str) -> Result<(Value, String)> {
+        let asked = ["explain", "placement", "--policy", policy, "--pod", EXPLAINED];
+        let (done, text) = self.testbed.ganglion(&asked).await?;
+        ensure!(done, "{text}");
+        let (_, json) = self.testbed.ganglion(&[&asked[..], &["-o", "json"]].concat()).await?;
+        Ok((serde_json::from_str(&json).with_context(|| json.clone())?, text))
+    }
+
     /// The pod as the API server would create it.
     async fn created(&self, changes: &Value) -> Result<Value> {
         let mut pod = json!({
@@ -161,6 +192,44 @@ impl Scene<'_> {
         };
         tokio::time::timeout(TIMEOUT, look).await.with_context(|| format!("never {expected} terms"))?
     }
+}
+
+/// Waits until the next second, since a label that is written in the second of a pod may be that before or after it.
+async fn until_after(at: Timestamp) {
+    while Timestamp::now().as_second() <= at.as_second() {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// A text in one line.
+fn words(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// The label of a node in an explanation.
+fn then_and_now(found: &Value, node: &str) -> (Value, Value) {
+    let nodes = found["labels"]["labels"][0]["nodes"].as_array();
+    let node = nodes.into_iter().flatten().find(|one| one["name"] == node);
+    node.map(|node| (node["then"].clone(), node["now"].clone())).unwrap_or_default()
+}
+
+/// Installs the configuration of the component `scheduler`, as Kustomize names it, without pods.
+async fn configured(scene: &Scene<'_>, configuration: &Path) -> Result<()> {
+    let name = "ganglion-scheduler-5k2t9h7c";
+    let map = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": NAMESPACE},
+        "data": {"scheduler.yaml": std::fs::read_to_string(configuration)?},
+    });
+    let component = std::fs::read_to_string(root().join("kustomize/components/scheduler/deployment.yaml"))?;
+    let objects: Vec<Value> = serde_saphyr::from_multiple(&component)?;
+    let mut deployment = objects.into_iter().find(|object| object["kind"] == "Deployment").context("no Deployment")?;
+    deployment["spec"]["replicas"] = json!(0);
+    deployment["spec"]["template"]["spec"]["volumes"][0]["configMap"]["name"] = json!(name);
+    for object in [map, deployment] {
+        let cluster = &scene.testbed.plane.cluster;
+        cluster.kubectl(&["apply", "--server-side", "-f", "-"], Some(&object.to_string())).await?;
+    }
+    Ok(())
 }
 
 /// Merges objects; other values replace.
@@ -190,9 +259,11 @@ fn labels_of_nodes_decide_where_the_stock_scheduler_places_pods() {
         let scene = Scene { testbed, nodes: nodes.iter().map(Node::name_any).collect() };
         kept(&scene).await?;
         applied(&scene).await?;
+        explained(&scene).await?;
         user_terms(&scene).await?;
         required(&scene).await?;
-        expired(&scene).await
+        expired(&scene).await?;
+        deleted(&scene).await
     });
 }
 
@@ -216,7 +287,13 @@ fn a_second_stock_scheduler_reads_the_labels() {
         scene.places(SECOND, &scene.nodes[1]).await?;
         let leases: Api<Lease> = Api::namespaced(testbed.client.clone(), NAMESPACE);
         ensure!(leases.get_opt(SECOND).await?.is_some(), "no lease of its own");
+        let at = scene.placed(SECOND, &scene.nodes[1]).await?;
+        let (_, text) = scene.explain("default").await?;
+        let unknown = "may add terms, which is not known: there is no Deployment ganglion-system/ganglion-scheduler";
+        ensure!(words(&text).contains(unknown), "{text}");
+        configured(&scene, &configuration).await?;
         // The labels are read again for each pod.
+        until_after(at).await;
         for (node, rank, label) in [(2, "10", 15), (1, "2", 3)] {
             let node = &scene.nodes[node];
             scene.rank(node, rank).await?;
@@ -224,6 +301,14 @@ fn a_second_stock_scheduler_reads_the_labels() {
             let (holds, node) = (format!("--for={path}={label}"), format!("node/{node}"));
             testbed.kubectl(&["wait", &holds, &node, "--timeout=60s"], None).await?;
         }
+        let (found, text) = scene.explain("default").await?;
+        ensure!(text.contains("  pod        no terms in its spec: the pod names no policy"), "{text}");
+        let added = "the profile of ganglion-scheduler adds terms: 4 preferred terms (weights 6, 12, 24, 48) read \
+                     ganglion.node-restriction.kubernetes.io/default";
+        ensure!(words(&text).contains(added), "{text}");
+        ensure!(then_and_now(&found, &scene.nodes[1]).0 == "15", "{text}");
+        ensure!(then_and_now(&found, &scene.nodes[2]) == (json!("6"), json!("15")), "{text}");
+        scene.clear().await?;
         scene.places(SECOND, &scene.nodes[2]).await?;
         drop(scheduler);
         scene.policies().delete("default", &DeleteParams::default()).await?;
@@ -271,7 +356,8 @@ async fn kept(scene: &Scene<'_>) -> Result<()> {
     let has = |expected: bool| async move {
         loop {
             let nodes = scene.nodes().list(&ListParams::default()).await?;
-            if nodes.iter().all(|node| node.labels().contains_key(another) == expected) {
+            let has_both = |node: &Node| [node.labels(), node.annotations()].map(|all| all.contains_key(another));
+            if nodes.iter().all(|node| has_both(node) == [expected; 2]) {
                 return anyhow::Ok(());
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
@@ -316,6 +402,31 @@ async fn applied(scene: &Scene<'_>) -> Result<()> {
     let named = scene.created(&json!({"metadata": {"labels": {POD_POLICY: POLICY}}})).await?;
     ensure!(preferred(&named).len() == 4, "{named}");
     scene.places("default-scheduler", &scene.nodes[0]).await
+}
+
+/// The command shows the terms of a pod, and the labels when it was scheduled and now.
+async fn explained(scene: &Scene<'_>) -> Result<()> {
+    let at = scene.placed("default-scheduler", &scene.nodes[0]).await?;
+    until_after(at).await;
+    scene.rank(&scene.nodes[0], "1").await?;
+    let [best, second] = [scene.nodes[0].clone(), scene.nodes[1].clone()];
+    scene.labeled(&[(best.clone(), Some("4")), (second.clone(), Some("15"))].into()).await?;
+    let (found, text) = scene.explain(POLICY).await?;
+    ensure!(then_and_now(&found, &best) == (json!("15"), json!("4")), "{text}");
+    ensure!(then_and_now(&found, &second) == (json!("12"), json!("15")), "{text}");
+    let terms =
+        format!("pod 4 preferred terms (weights 6, 12, 24, 48) read {KEY} scheduler the profile of default-scheduler");
+    for said in [terms, format!("on {best} {KEY}: NODE THEN WRITTEN NOW WRITTEN NOTE {best} 15 20")] {
+        ensure!(words(&text).contains(&said), "no {said:?} in {text}");
+    }
+    ensure!(text.contains("  the pod is here\n"), "{text}");
+    // The newest entry of the history is the label.
+    let node = scene.nodes().get(&best).await?;
+    let history = node.annotations().get(KEY).context("no history")?;
+    ensure!(history.starts_with("4@") && history.contains(",15@"), "{history}");
+    scene.rank(&best, "10").await?;
+    scene.labeled(&[(best, Some("15")), (second, Some("12"))].into()).await?;
+    scene.clear().await
 }
 
 /// Terms of users stay.
@@ -402,8 +513,34 @@ async fn expired(scene: &Scene<'_>) -> Result<()> {
     scene.until_terms(&json!({}), 4).await?;
     scene.testbed.operator.lock().await.kill();
     scene.until_terms(&json!({}), 0).await?;
+    let late = json!({"metadata": {"name": EXPLAINED}, "spec": {"containers": [{"name": "main", "image": "none"}]}});
+    scene.pods().create(&PostParams::default(), &serde_json::from_value(late)?).await?;
+    let (_, text) = scene.explain(POLICY).await?;
+    let said = words(&text);
+    ensure!(said.contains("pod no terms in its spec: created 20") && said.contains(", after validUntil 20"), "{text}");
+    scene.clear().await?;
     let labels: BTreeMap<_, _> = [(scene.nodes[0].clone(), Some("15"))].into();
     scene.labeled(&labels).await?;
     scene.testbed.kill_and_restart().await?;
     scene.until_terms(&json!({}), 4).await.map(drop)
+}
+
+/// The labels of a deleted policy are removed with their histories, and a pod with terms that read them is explained.
+async fn deleted(scene: &Scene<'_>) -> Result<()> {
+    scene.placed("default-scheduler", &scene.nodes[0]).await?;
+    scene.policies().delete(POLICY, &DeleteParams::default()).await?;
+    scene.labeled(&scene.nodes.iter().map(|node| (node.clone(), None)).collect()).await?;
+    let nodes = scene.nodes().list(&ListParams::default()).await?;
+    ensure!(nodes.iter().all(|node| !node.annotations().contains_key(KEY)), "a history stays");
+    let (found, text) = scene.explain(POLICY).await?;
+    ensure!(
+        words(&text).contains("policy there is no PlacementPolicy ranked: it was deleted or has another name"),
+        "{text}"
+    );
+    ensure!(words(&text).contains("then is not known, the label has no history"), "{text}");
+    ensure!(
+        found["nodes"] == json!([]) && then_and_now(&found, &scene.nodes[0]) == (Value::Null, Value::Null),
+        "{text}"
+    );
+    Ok(())
 }
