@@ -30,11 +30,11 @@ use std::fmt;
 use ganglion_api::marks::LABEL_DOMAIN;
 use ganglion_core::digest::digest;
 
-/// Maximum length of the part of a label's key after its domain.
-const MAX_NAME: usize = 63;
+/// Maximum length of the value of a label, and of the part of its key after the domain.
+pub const MAX_NAME: usize = 63;
 
 /// Length of the digest at the end of a shortened name.
-const DIGEST: usize = 8;
+const DIGEST: usize = 16;
 
 /// Value of the label of a rejected node, with `rejections: Required`.
 const REJECTED: &str = "rejected";
@@ -42,13 +42,14 @@ const REJECTED: &str = "rejected";
 /// Highest level: that of the best node.
 pub const TOP: u8 = 15;
 
-/// Key of the label of a policy. A name that is too long for a label is shortened, and ends with a digest.
+/// Key of the label of a policy. A name that is too long for a label is shortened to its maximum length, and ends with
+/// a digest. So does a name of this length: otherwise, it could be the shortened name of another policy.
 pub fn key(policy: &str) -> String {
-    if policy.len() <= MAX_NAME {
+    if policy.len() < MAX_NAME {
         return format!("{LABEL_DOMAIN}{policy}");
     }
     let kept: String = policy.chars().take(MAX_NAME - DIGEST - 1).collect();
-    format!("{LABEL_DOMAIN}{}-{}", kept.trim_end_matches(['-', '.']), digest(&[policy], DIGEST))
+    format!("{LABEL_DOMAIN}{kept}-{}", digest(&[policy], DIGEST))
 }
 
 /// Value of a label.
@@ -95,6 +96,14 @@ mod tests {
         for text in ["", "16", "07", "+7", "-1", " 7", "7.0", "Rejected", "x"] {
             assert_eq!(LabelValue::parse(text), None, "{text:?}");
         }
+    }
+
+    #[test]
+    fn no_policy_has_the_key_of_one_with_a_long_name() {
+        let long = format!("{}.east", "batch-jobs.".repeat(8));
+        let shortened = key(&long).replace(LABEL_DOMAIN, "");
+        assert_ne!(key(&shortened), key(&long));
+        assert_ne!(key(&long), key(&long.replace("east", "west")));
     }
 
     proptest! {
