@@ -84,6 +84,8 @@ reasons! {
     NotServed,
     /// The MutatingAdmissionPolicy of the component placement-labels was edited.
     Edited,
+    /// The name of the policy is longer than the value of a label may be, so no pod can name the policy.
+    NameTooLong,
 
     // Reasons of the condition MemorySaved.
     /// The learned values are saved in the ConfigMap that `status.memory` names.
