@@ -23,7 +23,7 @@ use crate::learned::save::{self, MEMORY_SAVED, SaveReport, Saved};
 use ganglion_api::marks;
 use ganglion_api::placement_policy::PlacementPolicy;
 use ganglion_api::placement_policy::reasons::PolicyReason;
-use ganglion_api::placement_policy::{PlacementPolicyStatus, PolicyMode};
+use ganglion_api::placement_policy::{PlacementPolicyStatus, PolicyDelivery, PolicyMode};
 use ganglion_core::conditions::{DATA_AVAILABLE, Stamp};
 use ganglion_core::definitions::GuardProblem;
 use ganglion_core::facts::Key;
@@ -31,7 +31,7 @@ use ganglion_core::world::Fact;
 use ganglion_placement_plan::agents::AgentError;
 use ganglion_placement_plan::labels;
 use ganglion_placement_plan::labels::application::{LABELS_APPLIED, LabelApplication, is_default};
-use ganglion_placement_plan::labels::report::{LABELS_CURRENT, not_compared};
+use ganglion_placement_plan::labels::report::{LABELS_CURRENT, not_comparable, not_compared};
 use ganglion_placement_plan::learned::{LastSave, LearnedValues, SavePlan, SaveResult, map_name};
 use ganglion_placement_plan::policy::CompiledPolicy;
 use ganglion_placement_plan::publish::report::USAGE_PUBLISHED;
@@ -250,6 +250,9 @@ impl PlacementPolicyController {
         {
             self.add_labels(observed, policy, old, &mut status, stamp);
         }
+        if let PolicyPlan::Invalid(_) = plan {
+            keep_labels(observed, old, &mut status, stamp);
+        }
         if let Some(usage) = self.usage.report(object) {
             status.conditions.push(usage.condition(&old.conditions, stamp));
         }
@@ -282,4 +285,21 @@ impl PlacementPolicyController {
         let is_default = is_default(object.metadata.labels.as_ref());
         status.conditions.push(application.condition(&old.conditions, &policy.name, is_default, stamp));
     }
+}
+
+/// Keeps the state of the labels in the status of a policy that has become invalid: its labels stay on the nodes, and
+/// are valid as long as before.
+fn keep_labels(
+    ObservedPolicy { object, application, .. }: &ObservedPolicy,
+    old: &PlacementPolicyStatus,
+    status: &mut PlacementPolicyStatus,
+    stamp: Stamp,
+) {
+    if object.spec.mode != PolicyMode::Active || !object.spec.is_delivered_by(PolicyDelivery::Labels) {
+        return;
+    }
+    (status.labels, status.valid_until) = (old.labels.clone(), old.valid_until.clone());
+    let is_default = is_default(object.metadata.labels.as_ref());
+    let applied = application.condition(&old.conditions, &object.id().key.name, is_default, stamp);
+    status.conditions.extend([not_comparable(&old.conditions, stamp), applied]);
 }

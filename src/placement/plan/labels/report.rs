@@ -100,6 +100,13 @@ pub fn not_compared(old: &[Condition], stamp: Stamp) -> Condition {
     })
 }
 
+/// The condition while the spec is invalid.
+pub fn not_comparable(old: &[Condition], stamp: Stamp) -> Condition {
+    let message = "the spec is invalid, so the labels of the nodes stay as they are; new pods get terms until \
+                   status.validUntil";
+    condition(old, LABELS_CURRENT, "Unknown", PolicyReason::NotCompared.as_str(), message, stamp)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
