@@ -76,8 +76,9 @@ pub const FEATURES: [Feature; 5] = [
         name: "MutatingAdmissionPolicy",
         since: 36,
         sign: FeatureSign::Served(ADMISSION, "mutatingadmissionpolicies"),
-        without: "the component pin-statefulsets cannot be installed",
-        advice: "add the scheduling gate ganglion.dev/placement to the templates of StatefulSets, or upgrade Kubernetes",
+        without: "the components pin-statefulsets and placement-labels cannot be installed",
+        advice: "add the scheduling gate ganglion.dev/placement to the templates of StatefulSets, and let a scheduler \
+                 read the labels of PlacementPolicies (component scheduler); or upgrade Kubernetes",
         is_required: false,
     },
 ];

@@ -250,6 +250,14 @@ const GAPS: &[Gap] = &[
     (|facts| serve(facts, "v1", Ok(resources(&["pods"]))), UNSURE, "in-place resize of pods: missing"),
     (|facts| serve(facts, "admissionregistration.k8s.io/v1", Ok(None)), FAIL, "ValidatingAdmissionPolicy: missing"),
     (|facts| serve(facts, "admissionregistration.k8s.io/v1", refused()), UNSURE, "MutatingAdmissionPolicy: not read"),
+    (
+        |facts| {
+            let older = resources(&["validatingadmissionpolicies"]);
+            serve(facts, "admissionregistration.k8s.io/v1", Ok(older));
+        },
+        UNSURE,
+        "pin-statefulsets and placement-labels cannot be installed",
+    ),
     (|facts| facts.version = Ok("v1.30.14".into()), UNSURE, "in pod affinity: missing"),
     (
         |facts| stored(facts, "nodeconfigs.", |stored| stored["spec"]["versions"][0]["selectableFields"] = Value::Null),
