@@ -1,10 +1,13 @@
 //! Manifests and downloads are closed: peers of the tests are pinned by hash, the operator may read only its own
-//! Secrets in its namespace, and its ports have known clients.
+//! Secrets in its namespace, and its ports have known clients. Schedulers do not disturb each other.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
+
+/// Name of the component's scheduler, and of its lease.
+const SECOND: &str = "ganglion-scheduler";
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
@@ -211,6 +214,46 @@ fn the_operator_is_never_preempted_by_users_and_preempts_nobody() {
     assert_ne!(class["globalDefault"], json!(true));
     let deployment = document("kustomize/base/deployment.yaml", "Deployment", "ganglion");
     assert_eq!(deployment["spec"]["template"]["spec"]["priorityClassName"], "ganglion");
+}
+
+/// A second scheduler with the lease of the first one stops it, or waits for ever (kosmos-io/kosmos#117).
+#[test]
+fn the_second_scheduler_has_a_name_and_a_lease_of_its_own() {
+    let folder = "kustomize/components/scheduler";
+    let configuration = documents(&format!("{folder}/scheduler.yaml")).remove(0);
+    let election = &configuration["leaderElection"];
+    assert_eq!(election["leaderElect"], true);
+    assert_eq!(
+        (&election["resourceName"], &election["resourceNamespace"]),
+        (&json!(SECOND), &json!("ganglion-system"))
+    );
+    let profiles = configuration["profiles"].as_array().unwrap();
+    assert!(profiles.iter().all(|profile| profile["schedulerName"] == SECOND), "{profiles:?}");
+    let role = document(&format!("{folder}/rights.yaml"), "Role", SECOND);
+    let of_leases = role["rules"].as_array().unwrap().iter().filter(|rule| rule["resources"] == json!(["leases"]));
+    for rule in of_leases.filter(|rule| rule["verbs"] != json!(["create"])) {
+        assert_eq!(rule["resourceNames"], json!([SECOND]));
+    }
+    let deployment = document(&format!("{folder}/deployment.yaml"), "Deployment", SECOND);
+    assert!(deployment["spec"]["replicas"].as_i64() > Some(1), "{deployment}");
+}
+
+/// With full nodes, kube-scheduler scores all of them as empty (kubernetes/kubernetes#141781). Without `preempt`, pods
+/// are preempted on nodes that the policy then rejects.
+#[test]
+fn a_scheduler_sends_names_of_nodes_and_asks_before_it_preempts() {
+    let configuration = documents("config/kube-scheduler.yaml").remove(0);
+    let extenders = configuration["extenders"].as_array().unwrap();
+    assert_eq!(extenders.len(), 1);
+    for (member, value) in [
+        ("nodeCacheCapable", json!(true)),
+        ("ignorable", json!(true)),
+        ("filterVerb", json!("filter")),
+        ("prioritizeVerb", json!("prioritize")),
+        ("preemptVerb", json!("preempt")),
+    ] {
+        assert_eq!(extenders[0][member], value, "{member}");
+    }
 }
 
 /// `hack/test` runs cargo deny with this configuration.
