@@ -17,7 +17,7 @@ const APART: SignedDuration = SignedDuration::from_hours(1);
 /// Number of changes by others from which on the condition names the node.
 const TOLD: u32 = 3;
 
-/// What the operator wrote to nodes, and how often others changed it.
+/// Labels that the operator wrote to nodes, and how often others changed them.
 #[derive(Debug, Default)]
 pub struct LabelContests(HashMap<NodeName, LabelContest>);
 

@@ -13,8 +13,8 @@ const WEIGHT: u32 = 2;
 /// Level of nodes without a score, while no node has one.
 const MIDDLE: u8 = TOP / 2;
 
-/// The best nodes, one of so many, share the best level. Labels follow a node that fills within seconds, and kube-scheduler
-/// places hundreds of pods meanwhile: with one best node, all would go there.
+/// The best nodes, one of so many, share the best level. Labels follow a node that fills within seconds, and
+/// kube-scheduler places hundreds of pods meanwhile: with one best node, all would go there.
 const BEST_SHARE: usize = 10;
 
 /// Opinion of a policy about a node, for the typical pod.

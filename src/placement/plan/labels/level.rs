@@ -1,10 +1,10 @@
 //! Levels: the numbers in labels.
 //!
-//! kube-scheduler adds up the weights of the terms that match a node, divides the sum by the largest sum among the nodes
-//! that it scores, and multiplies it by 100 and by the weight of NodeAffinity, 2 by default. Terms whose weights add up to
-//! the level of the node (see [`super::TOP`]) so give the best node 200 points. An extender gives 10 × weight points per
-//! point of score. To rank nodes as an extender of this weight does, a level falls by `weight / 2 × 1.5` per point of
-//! score below that of the best nodes.
+//! kube-scheduler adds up the weights of the terms that match a node, divides the sum by the largest sum among the
+//! nodes that it scores, and multiplies it by 100 and by the weight of NodeAffinity, 2 by default. Terms whose weights
+//! add up to the level of the node (see [`super::TOP`]) so give the best node 200 points. An extender gives 10 × weight
+//! points per point of score. To rank nodes as an extender of this weight does, a level falls by `weight / 2 × 1.5` per
+//! point of score below that of the best nodes.
 
 use super::TOP;
 
@@ -81,7 +81,10 @@ mod tests {
     proptest! {
         /// Points of the scheduler differ as with an extender of this weight, up to the rounding of a level.
         #[test]
-        fn points_differ_as_with_an_extender(weight in 1_u32..20, scores in prop::collection::vec(0.0_f64..=10.0, 2..9)) {
+        fn points_differ_as_with_an_extender(
+            weight in 1_u32..20,
+            scores in prop::collection::vec(0.0_f64..=10.0, 2..9),
+        ) {
             let best = scores.iter().copied().fold(0.0, f64::max);
             let scale = LevelScale::new(weight, None, best);
             let points = |score| NODE_AFFINITY * 100.0 * scale.exact(score) / f64::from(TOP);

@@ -1,5 +1,5 @@
-//! Delivery by labels: each policy with delivery `Labels` has one label on each node, which schedulers read through node
-//! affinity. A label is the same for all pods, so the agents answer for a typical one.
+//! Delivery by labels: each policy with delivery `Labels` has one label on each node, which schedulers read through
+//! node affinity. A label is the same for all pods, so the agents answer for a typical one.
 //!
 //! | file | content |
 //! |---|---|

@@ -71,9 +71,9 @@ impl LabelPlan {
     }
 }
 
-/// Compares the labels of all nodes with those that the policies want. Unless the policies are complete, labels of others
-/// stay. `is_filling` says whether a node has got pods since its labels were written: then, a lower label is urgent, since
-/// the scheduler goes on to place pods there.
+/// Compares the labels of all nodes with those that the policies want. Unless the policies are complete, labels of
+/// others stay. `is_filling` says whether a node has got pods since its labels were written: then, a lower label is
+/// urgent, since the scheduler goes on to place pods there.
 pub fn plan<'a>(
     nodes: impl Iterator<Item = &'a NodeFact>,
     wanted: &[WantedLabels],
