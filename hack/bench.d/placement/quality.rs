@@ -303,7 +303,7 @@ impl Simulation {
         for LabelWrite { node, set } in urgent.into_iter().chain(minor.into_iter().take(left)) {
             let fact = self.nodes.iter_mut().find(|fact| fact.id == node).context("an unknown node")?;
             self.labeled_pods.remove(&fact.name());
-            fact.labels.extend(set.into_iter().filter_map(|(key, value)| Some((key, value?))));
+            fact.labels.extend(set.into_iter().filter_map(|(key, change)| Some((key, change?.value.to_string()))));
             self.writes += 1;
         }
         Ok(())

@@ -1,6 +1,6 @@
 //! The acts without an extender: the same policy as labels of nodes, which the stock kube-scheduler reads.
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use ganglion_api::placement_policy::PlacementPolicy;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::ListParams;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kube::api::{DeleteParams, ListParams, PostParams};
 use serde_json::{Value, json};
@@ -13,7 +13,6 @@ use testkit::plane::install::NAMESPACE;
 use testkit::root;
 use testkit::testbed::loops::until;
 
-use super::SECOND;
 use super::scene::{KEY, POLICY, Scene};
 
 /// Pod that is explained.
