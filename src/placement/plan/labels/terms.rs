@@ -60,7 +60,7 @@ impl LabelTerms {
         found.into_values().collect()
     }
 
-    /// Describes the terms: `4 preferred terms (weights 6, 12, 24, 48) and the required expression NotIn rejected read KEY`.
+    /// Describes the terms: `2 preferred terms (weights 6, 12) and the required expression NotIn rejected read KEY`.
     pub fn text(&self) -> String {
         let mut parts = Vec::new();
         if !self.weights.is_empty() {
