@@ -136,5 +136,5 @@ pub async fn deleted(scene: &Scene<'_>) -> Result<()> {
         found["nodes"] == json!([]) && then_and_now(&found, &scene.nodes[0]) == (Value::Null, Value::Null),
         "{text}"
     );
-    Ok(())
+    scene.clear().await
 }

@@ -1,5 +1,5 @@
-//! The stock kube-scheduler of a plane, restarted with the configuration in config/, so that it queries the operator; and
-//! a second one beside it.
+//! The stock kube-scheduler of a plane, restarted with the configuration in config/, so that it queries the operator;
+//! and a second one beside it.
 
 use std::path::Path;
 
