@@ -8,8 +8,8 @@
 //! | act | elects the policy that publishes usage (`usage`); saves the learned values ([`crate::learned`]) |
 //! | report | the status, if it changed, even after a failed save |
 //!
-//! The usage of nodes is published outside of reconciles (`usage`), and nodes are labeled there (`labeler`). All state in
-//! memory may be lost in a crash.
+//! The usage of nodes is published outside of reconciles (`usage`), and nodes are labeled there (`labeler`). All state
+//! in memory may be lost in a crash.
 
 mod labeler;
 mod usage;
