@@ -1,4 +1,5 @@
-//! Quality of placement by labels and by an extender: the same pods with moving loads, on the same nodes, in virtual time.
+//! Quality of placement by labels and by an extender: the same pods with moving loads, on the same nodes, in virtual
+//! time.
 //!
 //! The policy, the labels and their delays are those of the operator. The scores of kube-scheduler are modeled by their
 //! published formulas: NodeResourcesFit (least allocated) and NodeResourcesBalancedAllocation, each with weight 1, and
@@ -37,7 +38,7 @@ const SECONDS: i64 = 5400;
 const WARMING: i64 = 1800;
 
 /// Pods per second, in bursts, and their mean lifetime in seconds.
-const RATE: f64 = 3.0;
+const RATE: f64 = 2.0;
 const LIFETIME: f64 = 1200.0;
 
 /// Interval of the samples of usage, and between two passes of the labels, in seconds.
