@@ -64,15 +64,19 @@ pub async fn restart(cluster: &Cluster, asked: &Asked<'_>) -> Result<()> {
     cluster.fault(&["restart", "scheduler", "--scheduler-config", &file.display().to_string()]).await
 }
 
+/// A configuration without an extender. The plane adds the connection to it, as text.
+const ALONE: &str = "\
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+  - schedulerName: default-scheduler
+";
+
 /// Restarts the scheduler of the plane without an extender.
 pub async fn restart_alone(cluster: &Cluster) -> Result<()> {
     let home = tempfile::tempdir()?;
     let file = home.path().join("scheduler.yaml");
-    let config = json!({
-        "apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration",
-        "profiles": [{"schedulerName": "default-scheduler"}],
-    });
-    std::fs::write(&file, config.to_string())?;
+    std::fs::write(&file, ALONE)?;
     cluster.fault(&["restart", "scheduler", "--scheduler-config", &file.display().to_string()]).await
 }
 
