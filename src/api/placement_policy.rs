@@ -39,7 +39,7 @@ pub const DEFAULT_SCHEDULER: &str = "default-scheduler";
     printcolumn(name = "Delivery", type_ = "string", json_path = ".spec.delivery"),
     printcolumn(name = "Nodes", type_ = "integer", json_path = ".status.nodes"),
     printcolumn(name = "Labeled", type_ = "integer", json_path = ".status.labels.nodes"),
-    printcolumn(name = "Valid-Until", type_ = "date", json_path = ".status.validUntil"),
+    printcolumn(name = "Valid-Until", type_ = "string", json_path = ".status.validUntil"),
     printcolumn(name = "Data", type_ = "string", json_path = ".status.conditions[?(@.type=='DataAvailable')].status"),
     printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].status"),
     printcolumn(name = "Reason", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].reason"),
