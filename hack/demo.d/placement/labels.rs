@@ -59,7 +59,7 @@ impl Place<'_> {
         cluster.kubectl(&["apply", "--server-side", "-f", &component("scheduler/rights.yaml")], None).await?;
         let token = install::token_of(&self.scene.client, NAMESPACE, SECOND).await?;
         let configuration = root().join("kustomize/components/scheduler/scheduler.yaml");
-        let second = SecondScheduler::start(cluster, &configuration, &token).await?;
+        let second = SecondScheduler::start(cluster, &configuration, &token)?;
         let patch = format!("{{\"spec\": {{\"template\": {{\"spec\": {{\"schedulerName\": \"{SECOND}\"}}}}}}}}");
         let placed = self.moves_to(green, risky, &["patch", "deployment", BATCH, "-p", &patch]).await?;
         drop(second);

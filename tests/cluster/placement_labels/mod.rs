@@ -60,7 +60,7 @@ fn a_second_stock_scheduler_reads_the_labels() {
         scene.component("scheduler/rights.yaml").await?;
         let configuration = root().join("kustomize/components/scheduler/scheduler.yaml");
         let token = install::token_of(&testbed.client, NAMESPACE, SECOND).await?;
-        let scheduler = SecondScheduler::start(&testbed.plane.cluster, &configuration, &token).await?;
+        let scheduler = SecondScheduler::start(&testbed.plane.cluster, &configuration, &token)?;
         scene.places(SECOND, &scene.nodes[1]).await?;
         let leases: Api<Lease> = Api::namespaced(testbed.client.clone(), NAMESPACE);
         ensure!(leases.get_opt(SECOND).await?.is_some(), "no lease of its own");

@@ -22,7 +22,7 @@ pub struct SecondScheduler {
 
 impl SecondScheduler {
     /// Starts the program of the plane's own scheduler with this configuration, with the token of an account.
-    pub async fn start(cluster: &Cluster, configuration: &Path, token: &str) -> Result<Self> {
+    pub fn start(cluster: &Cluster, configuration: &Path, token: &str) -> Result<Self> {
         let home = tempfile::tempdir()?;
         let [access, file] = ["kubeconfig", "scheduler.yaml"].map(|name| home.path().join(name));
         std::fs::write(&access, kubeconfig::direct(&cluster.config, token))?;
