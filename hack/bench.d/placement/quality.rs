@@ -41,9 +41,8 @@ const WARMING: i64 = 1800;
 const RATE: f64 = 2.0;
 const LIFETIME: f64 = 1200.0;
 
-/// Interval of the samples of usage, and between two passes of the labels, in seconds.
+/// Interval of the samples of usage in seconds. Labels are compared each second.
 const SAMPLES: i64 = 30;
-const PASSES: i64 = 1;
 
 /// Usage from which on a node counts as overloaded.
 const OVERLOAD: f64 = 0.9;
@@ -79,6 +78,9 @@ enum Way {
     Labels,
 }
 
+/// One figure of a run.
+type QualityFigure = fn(&Quality) -> f64;
+
 /// Figures of a run.
 #[derive(Debug)]
 struct Quality {
@@ -104,7 +106,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     }
     progress.end();
     let of = |way: usize, figure: fn(&Quality) -> f64| median(&runs[way].iter().map(figure).collect::<Vec<_>>());
-    let figures: [(&str, fn(&Quality) -> f64, &str); 3] = [
+    let figures: [(&str, QualityFigure, &str); 3] = [
         ("node seconds above 90 %", |run| run.overload, "s"),
         ("power", |run| run.watts, "W"),
         ("spread of usage", |run| run.spread, "of a node"),
@@ -224,7 +226,7 @@ impl Simulation {
             if now % SAMPLES == 0 {
                 self.sample(now)?;
             }
-            if self.way == Way::Labels && now % PASSES == 0 {
+            if self.way == Way::Labels {
                 self.label(now)?;
             }
             while let Some(job) = next.next_if(|job| job.at <= now) {
