@@ -193,7 +193,12 @@ fn a_move_that_another_process_finishes_is_the_same_story() {
         testbed.act("go", off_the_first(&nodes)).await?;
         tokio::time::timeout(TIMEOUT, held.reached()).await?.context("no eviction")?;
         until_event(testbed, ("Deployment", "web"), "ActionStarted").await?;
-        finished_by_another(testbed, held, *other_leads, async || testbed.ends("go", DONE).await.map(drop)).await?;
+        let finished = async || {
+            testbed.ends("go", DONE).await?;
+            // The last event. A process that ends waits for its events only for a limited time.
+            until_event(testbed, ("Node", &nodes.names[1]), "ReplicasArrived").await
+        };
+        finished_by_another(testbed, held, *other_leads, finished).await?;
         tells_the_move(testbed, &nodes).await
     });
 }
