@@ -35,7 +35,7 @@ const (
 	// largeBytes is the size of a large answer: above the limit of a loop's sample.
 	largeBytes = 128 << 10
 	// floodStep is the number of messages of a flood after which it is logged.
-	floodStep = 10_000
+	floodStep = 1_000
 	// checkPause is the time between two looks at the file by a stream.
 	checkPause = 20 * time.Millisecond
 )
