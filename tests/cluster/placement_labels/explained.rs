@@ -67,7 +67,7 @@ pub fn then_and_now(found: &Value, node: &str) -> (Value, Value) {
 
 /// Installs the configuration of the component `scheduler`, as Kustomize names it, without pods.
 pub async fn configured(scene: &Scene<'_>, configuration: &Path) -> Result<()> {
-    let name = "ganglion-scheduler-5k2t9h7c";
+    let name = "ganglion-scheduler-config-5k2t9h7c";
     let map = json!({
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": NAMESPACE},
         "data": {"scheduler.yaml": std::fs::read_to_string(configuration)?},
