@@ -238,6 +238,45 @@ fn the_second_scheduler_has_a_name_and_a_lease_of_its_own() {
     assert!(deployment["spec"]["replicas"].as_i64() > Some(1), "{deployment}");
 }
 
+#[test]
+fn the_profile_for_aks_reads_the_same_labels() {
+    let object = documents("config/aks-scheduler.yaml").remove(0);
+    assert_eq!((&object["kind"], &object["metadata"]["name"]), (&json!("SchedulerConfiguration"), &json!("upstream")));
+    let mut raw: Value = serde_saphyr::from_str(object["spec"]["rawConfig"].as_str().unwrap()).unwrap();
+    let component = documents("kustomize/components/scheduler/scheduler.yaml").remove(0);
+    let args = raw["profiles"][0]["pluginConfig"][0]["args"].as_object_mut().unwrap();
+    assert_eq!(args.remove("kind").unwrap(), "NodeAffinityArgs");
+    assert_eq!(args.remove("apiVersion").unwrap(), component["apiVersion"]);
+    assert_eq!(raw["profiles"], component["profiles"]);
+}
+
+/// The component differs from the configuration for the cluster's own scheduler by its name, its lease, and the file with
+/// the authority.
+#[test]
+fn the_second_scheduler_asks_as_the_first_one_would() {
+    let folder = "kustomize/components/scheduler-extender";
+    let configuration = documents(&format!("{folder}/scheduler.yaml")).remove(0);
+    let mut expected = documents("config/kube-scheduler.yaml").remove(0)["extenders"].clone();
+    let mut extenders = configuration["extenders"].clone();
+    let [own, shipped] = [&mut extenders, &mut expected].map(|all| all[0]["tlsConfig"].take());
+    assert_eq!((extenders, &own["serverName"]), (expected, &shipped["serverName"]));
+    let labels = documents("kustomize/components/scheduler/scheduler.yaml").remove(0);
+    assert_eq!(configuration["leaderElection"], labels["leaderElection"]);
+    assert_eq!(configuration["profiles"], json!([{"schedulerName": SECOND}]));
+    let spec = &document(&format!("{folder}/authority.yaml"), "Deployment", SECOND)["spec"]["template"]["spec"];
+    let mount = spec["containers"][0]["volumeMounts"][0]["mountPath"].as_str().unwrap();
+    let secret = &spec["volumes"][0]["secret"];
+    assert_eq!(own["caFile"], format!("{mount}/ca.crt"));
+    assert_eq!(secret["items"], json!([{"key": "ca.crt", "path": "ca.crt"}]), "the key of the certificate is mounted");
+    let network = document(&format!("{folder}/network.yaml"), "NetworkPolicy", SECOND);
+    let pods = document("kustomize/components/scheduler/deployment.yaml", "Deployment", SECOND);
+    let rule = &network["spec"]["ingress"][0];
+    assert_eq!(rule["from"][0]["podSelector"], pods["spec"]["selector"]);
+    let base = document("kustomize/base/network.yaml", "NetworkPolicy", "ganglion");
+    assert_eq!(network["spec"]["podSelector"], base["spec"]["podSelector"]);
+    assert_eq!(rule["ports"], base["spec"]["ingress"][1]["ports"]);
+}
+
 /// With full nodes, kube-scheduler scores all of them as empty (kubernetes/kubernetes#141781). Without `preempt`, pods
 /// are preempted on nodes that the policy then rejects.
 #[test]

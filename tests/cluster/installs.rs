@@ -145,6 +145,52 @@ fn an_overlay_names_namespace_and_image_and_a_change_of_settings_rolls_the_pods(
     });
 }
 
+/// Without a namespace, a generated ConfigMap has another name than the one that the pods mount.
+#[test]
+fn what_pods_mount_is_there() {
+    story("installs-mounts", async |testbed| {
+        for namespace in ["", "namespace: ops\n"] {
+            let components = ["placement-labels", "publish-usage", "without-tenants", "scheduler", "scheduler-extender"];
+            for count in [0, components.len() - 1, components.len()] {
+                let list: Vec<String> =
+                    components[..count].iter().map(|name| format!("KUSTOMIZE/components/{name}")).collect();
+                let overlay = format!("{namespace}resources: [KUSTOMIZE/base]\ncomponents: [{}]\n", list.join(", "));
+                let objects = render(testbed, &overlay).await?;
+                let has = |wanted: &str, name: &Value, namespace: &Option<String>| {
+                    objects.iter().any(|object| {
+                        kind(object) == wanted
+                            && object.metadata.name.as_deref() == name.as_str()
+                            && object.metadata.namespace == *namespace
+                    })
+                };
+                let leases: Vec<_> = objects
+                    .iter()
+                    .filter(|object| kind(object) == "Role" && object.metadata.name.as_deref() == Some("ganglion-scheduler"))
+                    .map(|role| role.data["rules"][1]["resourceNames"].clone())
+                    .collect();
+                ensure!(leases.iter().all(|names| *names == json!(["ganglion-scheduler"])), "{leases:?}");
+                let deployments: Vec<_> = objects.iter().filter(|object| kind(object) == "Deployment").collect();
+                ensure!(deployments.len() == if count > 3 { 2 } else { 1 }, "{} Deployments", deployments.len());
+                for deployment in deployments {
+                    let (spec, home) = (&deployment.data["spec"]["template"]["spec"], &deployment.metadata.namespace);
+                    ensure!(has("ServiceAccount", &spec["serviceAccountName"], home), "no account: {spec}");
+                    let volumes = spec["volumes"].as_array().context("no volumes")?;
+                    let maps: Vec<_> = volumes.iter().filter_map(|volume| volume.get("configMap")).collect();
+                    ensure!(!maps.is_empty(), "no ConfigMap: {spec}");
+                    for map in maps {
+                        ensure!(has("ConfigMap", &map["name"], home), "no ConfigMap {map} in {home:?}");
+                    }
+                    // The operator writes this one.
+                    let secrets = volumes.iter().filter_map(|volume| volume.get("secret"));
+                    let names: Vec<_> = secrets.map(|secret| &secret["secretName"]).collect();
+                    ensure!(names.iter().all(|name| *name == "ganglion-extender-tls"), "{names:?}");
+                }
+            }
+        }
+        Ok(())
+    });
+}
+
 #[test]
 fn who_may_view_or_edit_a_namespace_may_view_or_edit_its_loops_and_actions() {
     story("installs-roles", async |testbed| {

@@ -7,17 +7,19 @@ use anyhow::{Context, Result, ensure};
 use ganglion_api::node_config::NodeConfig;
 use ganglion_api::placement_policy::PlacementPolicy;
 use jiff::Timestamp;
+use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{Event, Node, Pod, Secret};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 use testkit::plane::Plane;
-use testkit::plane::scheduler::{self, Asked};
+use testkit::plane::install::{self, NAMESPACE};
+use testkit::plane::scheduler::{self, Asked, SecondScheduler};
 use testkit::process::free_port;
 use testkit::servers::inference::{Linear, MODEL, ModelServer};
 use testkit::testbed::loops::{condition, until};
 use testkit::testbed::{Road, Testbed, story_on};
-use testkit::{TIMEOUT, block_on};
+use testkit::{TIMEOUT, block_on, root};
 
 use super::node_configs::{fake, ready};
 use super::placement_certificates;
@@ -69,12 +71,15 @@ impl<'a> Scene<'a> {
     /// Configures the scheduler to query the operator, with the certificate authority that is in the Secret now.
     /// `identity` names the files with its own certificate and key.
     pub async fn ask(&self, identity: Option<(&Path, &Path)>) -> Result<()> {
-        let authority = until::<Secret, _>(self.testbed, "ganglion-extender-tls", "the certificate", |secret| {
-            secret.data?.remove("ca.crt")
-        })
-        .await?;
+        let authority = self.authority().await?;
         let asked = Asked { port: self.port, policy: POLICY, authority: &authority, more: &[OTHER], identity };
         scheduler::restart(&self.testbed.plane.cluster, &asked).await
+    }
+
+    /// Certificate authority of the extender.
+    async fn authority(&self) -> Result<ByteString> {
+        let found = |secret: Secret| secret.data?.remove("ca.crt");
+        until::<Secret, _>(self.testbed, "ganglion-extender-tls", "the certificate", found).await
     }
 
     pub fn policies(&self) -> Api<PlacementPolicy> {
@@ -222,6 +227,36 @@ fn the_stock_scheduler_places_by_each_agent() {
 fn only_schedulers_with_a_certificate_are_answered() {
     let plane = block_on(Plane::own("identity", 2)).expect("a plane of its own");
     story_on(&plane.0, Road::Direct, "identity", placement_certificates::required);
+}
+
+/// It trusts the authority in the Secret. The scheduler of the cluster stays as it is.
+#[test]
+fn a_second_stock_scheduler_asks_the_extender() {
+    const SECOND: &str = "ganglion-scheduler";
+    let plane = block_on(Plane::own("asking", 4)).expect("a plane of its own");
+    story_on(&plane.0, Road::Direct, "asking", async |testbed| {
+        let scene = Scene::start(testbed, "").await?;
+        let components = root().join("kustomize/components");
+        let rights = components.join("scheduler/rights.yaml").display().to_string();
+        testbed.plane.cluster.kubectl(&["apply", "--server-side", "-f", &rights], None).await?;
+        let token = install::token_of(&testbed.client, NAMESPACE, SECOND).await?;
+        let only = json!({"name": "only", "expression": {"filter": format!("node.name == {:?}", scene.nodes[2])}});
+        scene.policy(json!({"agents": [only], "schedulerNames": [SECOND]}), "Serving", "True").await?;
+        let authority = scene.authority().await?;
+        let asked = Asked { port: scene.port, policy: POLICY, authority: &authority, more: &[], identity: None };
+        let configuration = components.join("scheduler-extender/scheduler.yaml");
+        let _second = SecondScheduler::asking(&testbed.plane.cluster, &configuration, &asked, &token)?;
+        let of = |scheduler: &str| json!({"schedulerName": scheduler});
+        for _ in 0..4 {
+            ensure!(scene.lands(of(SECOND)).await? == 2, "a pod is not on the only node that passes");
+        }
+        let mut nodes = std::collections::BTreeSet::new();
+        for _ in 0..4 {
+            nodes.insert(scene.lands(of("default-scheduler")).await?);
+        }
+        ensure!(nodes.iter().any(|node| *node != 2), "the cluster's own scheduler uses the policy");
+        scene.clear().await
+    });
 }
 
 /// Risky nodes are rejected, with a reason; without usage, the agent abstains.
