@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use testkit::plane::Plane;
 use testkit::servers::http::{Manner, Server};
 use testkit::servers::prometheus::{PrometheusProcess, PrometheusVersion};
+use testkit::testbed::guard::Guard;
 use testkit::testbed::loops::condition;
 use testkit::testbed::{Road, Testbed, story_on};
 use testkit::{TIMEOUT, block_on};
@@ -208,27 +209,12 @@ async fn refused(scene: &Scene<'_>, prometheus: &PrometheusProcess) -> Result<()
     let [first, second] = [&scene.nodes[0], &scene.nodes[1]];
     scene.put(FIRST, publishing("10s", json!({"url": prometheus.url()}))).await?;
     scene.says(FIRST, "UsagePublished", ("True", "Published")).await?;
-    let guard = "usage-refused";
     let same = "has(object.metadata.annotations) == has(oldObject.metadata.annotations) && \
                 (!has(object.metadata.annotations) || object.metadata.annotations == oldObject.metadata.annotations)";
-    let policy = json!({
-        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy", "metadata": {"name": guard},
-        "spec": {
-            "failurePolicy": "Fail",
-            "matchConstraints": {"resourceRules": [{
-                "apiGroups": [""], "apiVersions": ["v1"], "resources": ["nodes"], "operations": ["UPDATE"],
-                "resourceNames": [first],
-            }]},
-            "validations": [{"expression": same, "message": "annotations are not for you"}],
-        },
+    let updates = json!({
+        "apiGroups": [""], "apiVersions": ["v1"], "resources": ["nodes"], "operations": ["UPDATE"], "resourceNames": [first],
     });
-    let binding = json!({
-        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
-        "metadata": {"name": guard}, "spec": {"policyName": guard, "validationActions": ["Deny"]},
-    });
-    for object in [policy, binding] {
-        scene.testbed.kubectl(&["apply", "-f", "-"], Some(&object.to_string())).await?;
-    }
+    let guard = Guard::place(scene.testbed, updates, same, "annotations are not for you").await?;
     let said = scene.says(FIRST, "UsagePublished", ("False", "NodeNotWritten")).await?;
     ensure!(said.contains(first), "{said}");
     // Exponential backoff would exceed the maximum age by then.
@@ -237,9 +223,7 @@ async fn refused(scene: &Scene<'_>, prometheus: &PrometheusProcess) -> Result<()
         ensure!(is_annotated(&node), "the annotations of {second} were removed");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    for kind in ["validatingadmissionpolicybinding", "validatingadmissionpolicy"] {
-        scene.testbed.kubectl(&["delete", kind, guard], None).await?;
-    }
+    guard.remove().await?;
     scene.says(FIRST, "UsagePublished", ("True", "Published")).await?;
     Ok(())
 }

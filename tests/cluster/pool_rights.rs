@@ -10,6 +10,7 @@ use kube::api::DeleteParams;
 use serde_json::json;
 use testkit::plane::install::LOOPS;
 use testkit::testbed::Testbed;
+use testkit::testbed::guard::Guard;
 use testkit::testbed::loops::{condition, until};
 use testkit::testbed::pools::{
     WORKERS, check, converged, inline, is, kubelet, message, patch, pool, pool_story, reloading, spec, stateful_set,
@@ -96,35 +97,21 @@ fn a_pool_in_a_namespace_without_a_binding_says_which_one_to_make() {
     });
 }
 
-/// Denies each write of the scale of a pool in the namespace of the story, until the guard is deleted.
-async fn refuse_scales(testbed: &Testbed, guard: &str) -> Result<()> {
-    let rules = json!([{
+/// Refuses each write of the scale of a pool in the namespace of the story, until the guard is removed.
+async fn refuse_scales(testbed: &Testbed) -> Result<Guard<'_>> {
+    let updates = json!({
         "apiGroups": ["ganglion.dev"], "apiVersions": ["v1alpha1"], "resources": ["swarmpools/scale"],
         "operations": ["UPDATE"],
-    }]);
-    let policy = json!({
-        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy", "metadata": {"name": guard},
-        "spec": {
-            "failurePolicy": "Fail", "matchConstraints": {"resourceRules": rules},
-            "validations": [{"expression": "false", "message": "nobody scales pools here"}],
-        },
     });
-    let here = json!({"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": testbed.ns}}});
-    let binding = json!({
-        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
-        "metadata": {"name": guard},
-        "spec": {"policyName": guard, "validationActions": ["Deny"], "matchResources": here},
-    });
-    for object in [policy, binding] {
-        testbed.kubectl(&["apply", "-f", "-"], Some(&object.to_string())).await?;
-    }
+    let guard = Guard::place(testbed, updates, "false", "nobody scales pools here").await?;
     let scale = ["scale", "swarmpool", WORKERS, "--replicas=9", "--dry-run=server"];
     let refused = async {
         while testbed.kubectl(&scale, None).await.is_ok() {
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
     };
-    Ok(tokio::time::timeout(Duration::from_secs(30), refused).await?)
+    tokio::time::timeout(Duration::from_secs(30), refused).await?;
+    Ok(guard)
 }
 
 #[test]
@@ -134,8 +121,7 @@ fn a_pool_that_may_not_follow_its_workload_hands_over_its_jobs_and_says_so() {
         stateful_set(testbed, 2).await?;
         pool(testbed, WORKERS, reloading(json!({"replicas": 2}))).await?;
         converged(testbed, WORKERS, 2, 30).await?;
-        let guard = format!("{}-scales", testbed.ns);
-        refuse_scales(testbed, &guard).await?;
+        let guard = refuse_scales(testbed).await?;
         patch(testbed, WORKERS, json!({"replicas": null, "jobs": inline(40)})).await?;
         converged(testbed, WORKERS, 2, 40).await?;
         check(&kubelet, 40)?;
@@ -149,9 +135,7 @@ fn a_pool_that_may_not_follow_its_workload_hands_over_its_jobs_and_says_so() {
         patch(testbed, WORKERS, json!({"replicas": 3})).await?;
         let status = converged(testbed, WORKERS, 3, 40).await?;
         ensure!(condition(&status.conditions, "FollowsWorkload").is_none(), "{status:?}");
-        for kind in ["validatingadmissionpolicybinding", "validatingadmissionpolicy"] {
-            testbed.kubectl(&["delete", kind, &guard], None).await?;
-        }
+        guard.remove().await?;
         kubelet.stop().await
     });
 }

@@ -3,6 +3,7 @@
 //! Stories run in parallel, up to a limit. A failed story prints a report about its testbed.
 
 pub mod dump;
+pub mod guard;
 pub mod loops;
 pub mod nodes;
 pub mod pools;
