@@ -72,6 +72,8 @@ pub struct PodFact {
     /// The scheduler's message while no node fits.
     pub unschedulable: Option<String>,
     pub trouble: Option<Trouble>,
+    /// Its kubelet has refused the pod, since the node lacks a resource or a port that it needs.
+    pub refused: bool,
     /// How the pod ends; None if it is not being deleted.
     pub end: Option<Box<PodEnd>>,
     /// The operator's scheduling gate holds the pod.
@@ -256,6 +258,7 @@ impl PodFact {
             ready_seen: None,
             terminating: meta.deletion_timestamp.is_some(),
             finished: matches!(status.and_then(|status| status.phase.as_deref()), Some("Succeeded" | "Failed")),
+            refused: status.is_some_and(is_refused),
             // An eviction that was not carried out leaves the condition on a pod that runs.
             end: meta.deletion_timestamp.as_ref().map(|_| {
                 let target = condition("DisruptionTarget").filter(|target| target.status == "True");
@@ -316,6 +319,12 @@ fn failure(status: &PodStatus) -> Option<Trouble> {
         .then(|| Trouble { reason: Reason::ReplacementLost, message: texts::message(&words.join(": ")) })
 }
 
+/// Whether the kubelet has not admitted the pod for lack of a resource (`OutOfcpu`) or of a port of the node.
+fn is_refused(status: &PodStatus) -> bool {
+    let reason = status.reason.as_deref().filter(|_| status.phase.as_deref() == Some("Failed"));
+    reason.is_some_and(|reason| reason.starts_with("OutOf") || reason == "NodePorts")
+}
+
 /// Trouble of a container that cannot start without intervention, from the kubelet's waiting reason.
 fn trouble(status: &ContainerStatus) -> Option<Trouble> {
     let waiting = status.state.as_ref()?.waiting.as_ref()?;
@@ -353,6 +362,19 @@ mod tests {
         }))
         .expect("a pod");
         assert_eq!(PodFact::from(pod).trouble.map(|trouble| trouble.reason), reason);
+    }
+
+    #[rstest]
+    #[case::cpu("Failed", "OutOfcpu", true)]
+    #[case::devices("Failed", "OutOfnvidia.com/gpu", true)]
+    #[case::port("Failed", "NodePorts", true)]
+    #[case::taint("Failed", "TaintToleration", false)]
+    #[case::evicted("Failed", "Evicted", false)]
+    #[case::runs("Running", "OutOfcpu", false)]
+    fn a_pod_for_which_its_node_has_no_room_is_refused(#[case] phase: &str, #[case] why: &str, #[case] expected: bool) {
+        let status = json!({"phase": phase, "reason": why});
+        let pod: SlimPod = serde_json::from_value(json!({"metadata": {"name": "p"}, "status": status})).expect("a pod");
+        assert_eq!(PodFact::from(pod).refused, expected);
     }
 
     #[rstest]

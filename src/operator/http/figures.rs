@@ -114,6 +114,8 @@ pub struct ScrapedFigures {
     pub pools: PoolFigures,
     pub objects: BTreeMap<ObjectGroup, i64>,
     pub policies: BTreeMap<&'static str, PolicyState>,
+    /// Number of pods that kubelets have refused.
+    pub refused_pods: u64,
     /// Values of all nodes, by name.
     pub nodes: Vec<ValuesOfNode>,
     /// Maximum number of nodes with their own series.
@@ -123,7 +125,7 @@ pub struct ScrapedFigures {
 /// Builds a registry with these figures.
 pub fn registry(figures: ScrapedFigures, now: Timestamp) -> Registry {
     let mut registry = Registry::with_prefix("ganglion");
-    let ScrapedFigures { loops, actions, pools, objects, policies, mut nodes, node_series } = figures;
+    let ScrapedFigures { loops, actions, pools, objects, policies, refused_pods, mut nodes, node_series } = figures;
     add_policies(&mut registry, &policies);
     add_loops(&mut registry, loops, now);
     add_freshness(&mut registry, &nodes, now);
@@ -131,6 +133,9 @@ pub fn registry(figures: ScrapedFigures, now: Timestamp) -> Registry {
     add_nodes(&mut registry, nodes, now);
     add_actions(&mut registry, &actions);
     add_pools(&mut registry, pools);
+    let refused = Counter::<u64>::default();
+    refused.inc_by(refused_pods);
+    registry.register("refused_pods", "Pods that kubelets refused, since the node lacks a resource or a port", refused);
     let count = Family::<ObjectLabels, Gauge>::default();
     for ((kind, state, reason), number) in objects {
         count.get_or_create(&ObjectLabels { kind, state, reason }).set(number);

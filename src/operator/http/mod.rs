@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use figures::ScrapedFigures;
 use ganglion_core::policies::PolicyState;
 use ganglion_core::world::World;
+use ganglion_placement_plan::world::PlacementWorld;
 use ganglion_runtime::metrics::{KindLabel, Metrics};
 use ganglion_runtime::server::{self, ServerLimits, UNREAD};
 use ganglion_runtime::store::Store;
@@ -95,6 +96,7 @@ async fn metrics(State(served): State<Served>) -> Response {
         pools: ganglion_pools_plan::figures::of_pools(world),
         objects: objects::of_objects(world),
         policies: world.policy_states(),
+        refused_pods: world.refused_pods(),
         nodes: Vec::new(),
         node_series: served.node_series,
     });

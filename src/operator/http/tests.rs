@@ -147,6 +147,7 @@ fn figures_of_all() -> ScrapedFigures {
         pools: PoolFigures { assigned: 4, unassigned: 1, converged: 2, behind: 1 },
         objects: [(("SwarmPool", "Ready", "Unknown"), 3)].into(),
         policies: [("ganglion-swarmpools", PolicyState::Modified)].into(),
+        refused_pods: 3,
         nodes: vec![node("n1", 995), node("n2", 900), node("n3", 995)],
         node_series: 2,
     }
@@ -176,6 +177,7 @@ fn figures_are_rendered_with_their_labels() {
         "ganglion_pool_workers{state=\"behind\"} 1",
         "ganglion_admission_policies{policy=\"ganglion-swarmpools\",state=\"Modified\"} 1",
         "ganglion_admission_policies{policy=\"ganglion-swarmpools\",state=\"Present\"} 0",
+        "ganglion_refused_pods_total 3",
         // Three nodes are counted, and the first two have series; the values of the second are stale.
         "ganglion_node_values{value=\"cpu\",state=\"fresh\"} 2",
         "ganglion_node_values{value=\"cpu\",state=\"stale\"} 1",

@@ -29,6 +29,8 @@ struct PlacementIndex {
     forgotten: u64,
     arrivals: VecDeque<Arrival>,
     failures: VecDeque<PodFailure>,
+    /// Number of pods that kubelets have refused.
+    refused: u64,
     /// Deleted pods, at most [`MAX_ARRIVALS`], and the order of their deletion.
     deleted: HashSet<Uid>,
     deletions: VecDeque<Uid>,
@@ -151,6 +153,9 @@ pub trait PlacementWorld {
     /// The recent failures after this clock.
     fn failures_since(&self, clock: u64) -> impl Iterator<Item = &PodFailure>;
 
+    /// Number of pods that kubelets have refused since this process has seen them.
+    fn refused_pods(&self) -> u64;
+
     /// Whether the pod was recently deleted.
     fn was_deleted(&self, pod: &Uid) -> bool;
 
@@ -179,6 +184,10 @@ impl PlacementWorld for World {
     fn failures_since(&self, clock: u64) -> impl Iterator<Item = &PodFailure> {
         let failures = &index(self).failures;
         failures.range(failures.partition_point(|failure| failure.clock <= clock)..)
+    }
+
+    fn refused_pods(&self) -> u64 {
+        index(self).refused
     }
 
     fn was_deleted(&self, pod: &Uid) -> bool {
@@ -234,6 +243,11 @@ impl Follows<PodFact> for PlacementIndex {
         let is_news = |new: &&PodFact| old.is_none_or(|old| old.run != new.run);
         if let Some(failure) = new.filter(is_news).and_then(PodFailure::of) {
             self.failure(failure);
+        }
+        // A pod that was refused before this process has started is counted by an earlier one.
+        let was_admitted = old.zip(new).is_some_and(|(old, new)| old.id.uid == new.id.uid && !old.refused);
+        if was_admitted && new.is_some_and(|new| new.refused) {
+            self.refused += 1;
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::learned::LearnedValues;
 use crate::pigeon::LearnedDemand;
 use crate::pigeon::SMOOTHING;
 use crate::record::{NodeRecord, SampleRules, demand};
-use crate::world::registered;
+use crate::world::{PlacementWorld, registered};
 use ganglion_api::node_config::NodeConfig;
 use ganglion_api::placement_policy::PlacementPolicy;
 use ganglion_core::facts::{
@@ -218,6 +218,20 @@ fn policies_for_very_many_schedulers_do_not_make_each_refresh_learn_anew() {
     let mut inventory = Inventory::default();
     inventory.refresh(&world, at(0));
     assert!(!inventory.is_behind(&world, at(0)));
+}
+
+/// Each refusal counts once. One that this process has not seen was counted by an earlier one.
+#[test]
+fn refused_pods_are_counted() {
+    let mut world = registered();
+    let refused = |name: &str, version| PodFact { refused: true, ..pod(name, version, Some("n1"), hold(100, 5)) };
+    world.apply(refused("before", 1), Origin::Watch);
+    world.apply(pod("p1", 1, Some("n1"), hold(100, 5)), Origin::Watch);
+    assert_eq!(world.refused_pods(), 0);
+    world.apply(refused("p1", 2), Origin::Watch);
+    world.apply(refused("p1", 3), Origin::Watch);
+    world.remove::<PodFact>(&identity("n", "p1", 4));
+    assert_eq!(world.refused_pods(), 1);
 }
 
 /// A change of the cluster.
