@@ -150,7 +150,8 @@ fn an_overlay_names_namespace_and_image_and_a_change_of_settings_rolls_the_pods(
 fn what_pods_mount_is_there() {
     story("installs-mounts", async |testbed| {
         for namespace in ["", "namespace: ops\n"] {
-            let components = ["placement-labels", "publish-usage", "without-tenants", "scheduler", "scheduler-extender"];
+            let components =
+                ["placement-labels", "publish-usage", "without-tenants", "scheduler", "scheduler-extender"];
             for count in [0, components.len() - 1, components.len()] {
                 let list: Vec<String> =
                     components[..count].iter().map(|name| format!("KUSTOMIZE/components/{name}")).collect();
@@ -165,7 +166,9 @@ fn what_pods_mount_is_there() {
                 };
                 let leases: Vec<_> = objects
                     .iter()
-                    .filter(|object| kind(object) == "Role" && object.metadata.name.as_deref() == Some("ganglion-scheduler"))
+                    .filter(|object| {
+                        kind(object) == "Role" && object.metadata.name.as_deref() == Some("ganglion-scheduler")
+                    })
                     .map(|role| role.data["rules"][1]["resourceNames"].clone())
                     .collect();
                 ensure!(leases.iter().all(|names| *names == json!(["ganglion-scheduler"])), "{leases:?}");

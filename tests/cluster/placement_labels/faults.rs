@@ -7,11 +7,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{DeleteParams, PostParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Error, ResourceExt};
 use serde_json::{Value, json};
+use testkit::hostile::becomes;
 use testkit::proxy::Write;
 use testkit::proxy::gate::HoldPoint;
+use testkit::testbed::guard::Guard;
 use testkit::testbed::loops::condition;
 use testkit::{root, wait_for};
 use tokio::task::JoinHandle;
@@ -49,6 +51,39 @@ pub async fn killed(scene: &Scene<'_>) -> Result<()> {
     let removed: Vec<_> = of_labels.iter().filter(|labels| labels.values().any(Value::is_null)).collect();
     ensure!(removed.is_empty(), "labels were removed: {removed:?}");
     Ok(())
+}
+
+/// While the label of one node is refused, the others follow their scores and stay valid.
+pub async fn refused(scene: &Scene<'_>) -> Result<()> {
+    let last = &scene.nodes[3];
+    scene.ranks(["10", "8", "5", "0"]).await?;
+    scene.policy(POLICY, &json!({"maxAge": "10s"})).await?;
+    scene.labeled(&scene.each(["15", "12", "8", "0"])).await?;
+    let updates = json!({
+        "apiGroups": [""], "apiVersions": ["v1"], "resources": ["nodes"], "operations": ["UPDATE"], "resourceNames": [last],
+    });
+    let same = format!("object.metadata.labels[{KEY:?}] == oldObject.metadata.labels[{KEY:?}]");
+    let guard = Guard::place(scene.testbed, updates, &same, "labels are not for you").await?;
+    let other = Patch::Merge(json!({"metadata": {"labels": {KEY: "9"}}}));
+    let params = PatchParams { dry_run: true, ..PatchParams::default() };
+    becomes("the guard", async || Ok(scene.nodes().patch(last, &params, &other).await.err())).await?;
+    scene.ranks(["2", "8", "10", "8"]).await?;
+    scene.labeled(&scene.each(["3", "12", "15", "0"])).await?;
+    let status = scene.says(POLICY, "LabelsCurrent", ("False", "LabelsNotWritten")).await?;
+    let said = condition(&status.conditions, "LabelsCurrent").map(|one| one.message).unwrap_or_default();
+    ensure!(said.starts_with(&format!("node {last} cannot be labeled: ")), "{said}");
+    ensure!(said.ends_with("The labels of the other nodes are valid"), "{said}");
+    becomes("labels that are valid for longer", async || {
+        let found = scene.policies().get(POLICY).await?.status.unwrap_or_default();
+        Ok(found.valid_until.filter(|until| Some(until) > status.valid_until.as_ref()))
+    })
+    .await?;
+    guard.remove().await?;
+    scene.labeled(&scene.each(["3", "12", "15", "12"])).await?;
+    scene.says(POLICY, "LabelsCurrent", ("True", "Labeled")).await?;
+    scene.policy(POLICY, &json!({})).await?;
+    scene.ranks(["10", "8", "5", "0"]).await?;
+    scene.labeled(&scene.each(["15", "12", "8", "0"])).await
 }
 
 /// While a policy is invalid, the labels stay, and pods get terms until they expire.

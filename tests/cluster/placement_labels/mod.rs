@@ -108,6 +108,7 @@ fn no_pod_is_refused_and_no_label_is_lost_by_bad_input_and_faults() {
         names::renamed(&scene).await?;
         names::chosen(&scene).await?;
         faults::killed(&scene).await?;
+        faults::refused(&scene).await?;
         faults::invalid(&scene).await?;
         creation::changed(&scene).await?;
         rules::obeyed(&scene).await?;

@@ -184,18 +184,17 @@ impl Labeler {
             state.minor.record(left, now);
             left
         };
-        let problem = self.write_all(urgent.into_iter().chain(minor.into_iter().take(left))).await;
+        let problem = self.write_all(urgent.into_iter().chain(minor.into_iter().take(left)), now).await;
         self.store_reports(&policies, problem.as_ref(), now);
         let ages = policies.iter().filter_map(|policy| Some(policy.compiled.as_ref()?.rules.max_age.unsigned_abs()));
         let most = ages.min().map_or(EXPIRY, |age| (age / CONFIRMATIONS).min(EXPIRY));
         LabelPauses { least: if problem.is_some() { REFUSED } else { PAUSE.max(took * SHARE) }, most }
     }
 
-    /// Labels nodes, a few at a time. Returns the first problem; one that affects all nodes ends the writes.
-    async fn write_all(&self, writes: impl Iterator<Item = LabelWrite> + Send) -> Option<String> {
+    /// Labels nodes, a few at a time. Returns the first problem that affects all nodes; it ends the writes.
+    async fn write_all(&self, writes: impl Iterator<Item = LabelWrite> + Send, now: Timestamp) -> Option<String> {
         let ends = stream::iter(writes).map(|write| async move { (self.write(&write).await, write) });
         let mut ends = std::pin::pin!(ends.buffer_unordered(WRITERS));
-        let mut problem = None;
         while let Some((end, write)) = ends.next().await {
             let node = &write.node.key;
             match end {
@@ -206,18 +205,18 @@ impl Labeler {
                 }
                 // The node was deleted, or another node has its name now.
                 Err(Error::Conflict(_) | Error::NotFound(_)) => {}
+                // A webhook, or the state of this node: others can be labeled.
+                Err(error @ (Error::Denied(_) | Error::Malformed(_))) => {
+                    info!(node = node.name, %error, "node not labeled");
+                    self.state().contests.refuse(&node.name, api_words(&error), now);
+                }
                 Err(error) => {
-                    if problem.is_none() {
-                        info!(node = node.name, %error, "node not labeled");
-                        problem = Some(message(node, &error));
-                    }
-                    if !matches!(error, Error::Denied(_) | Error::Malformed(_)) {
-                        break;
-                    }
+                    info!(node = node.name, %error, "node not labeled");
+                    return Some(message(node, &error));
                 }
             }
         }
-        problem
+        None
     }
 
     async fn write(&self, write: &LabelWrite) -> Result<(), Error> {
@@ -236,8 +235,8 @@ impl Labeler {
         state.best.retain(|name, _| policies.iter().any(|policy| policy.name == *name));
         for policy in policies {
             let Some(compiled) = &policy.compiled else { continue };
-            let contested = state.contests.words(now);
-            let current = self.ctx.store.read(|world| LabelReport { contested, ..report(world, policy, problem, now) });
+            let aside = state.contests.aside(now);
+            let current = self.ctx.store.read(|world| LabelReport { aside, ..report(world, policy, problem, now) });
             let previous = state.reports.get(&policy.name);
             let next = LabelReport::next(previous, current, compiled.rules.max_age);
             if previous != Some(&next) {
@@ -266,7 +265,7 @@ fn report(world: &World, policy: &LabelPolicy, problem: Option<&String>, at: Tim
         labeled: number(labeled().count()),
         oldest: labeled().filter_map(|node| node.labeled_at).min(),
         problem: problem.cloned(),
-        contested: None,
+        aside: None,
         at,
     }
 }

@@ -1,10 +1,12 @@
-//! Labels that others change again and again. Restoring them at once each time would never end.
+//! Nodes whose labels others change again and again, or refuse to accept. Writing them at once each time would never
+//! end, and the labels of the other nodes are valid all the same.
 
 use std::collections::{BTreeMap, HashMap};
 
 use jiff::{SignedDuration, Timestamp};
 
 use super::plan::{LabelChange, LabelWrite};
+use ganglion_api::placement_policy::reasons::PolicyReason;
 use ganglion_core::facts::{NodeFact, NodeName};
 
 /// Pause before the second write after a change by others. It doubles with each further one.
@@ -17,7 +19,15 @@ const APART: SignedDuration = SignedDuration::from_hours(1);
 /// Number of changes by others from which on the condition names the node.
 const TOLD: u32 = 3;
 
-/// Labels that the operator wrote to nodes, and how often others changed them.
+/// Nodes whose labels may be outdated.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodesAside {
+    pub reason: PolicyReason,
+    pub words: String,
+    pub nodes: usize,
+}
+
+/// Labels that the operator wrote to nodes, and how often others changed or refused them.
 #[derive(Debug, Default)]
 pub struct LabelContests(HashMap<NodeName, LabelContest>);
 
@@ -28,6 +38,10 @@ struct LabelContest {
     /// Number of changes by others, and the time of the last one.
     changes: u32,
     changed: Timestamp,
+    /// Number of writes that were refused since the last one that was accepted, and the last refusal.
+    refusals: u32,
+    refused: Timestamp,
+    why: String,
 }
 
 impl LabelContests {
@@ -49,7 +63,14 @@ impl LabelContests {
         let name = NodeName::from(write.node.key.name.as_str());
         let contest = self.0.entry(name).or_default();
         let text = |change: &LabelChange| change.value.to_string();
+        contest.refusals = 0;
         contest.written.extend(write.set.iter().map(|(key, change)| (key.clone(), change.as_ref().map(text))));
+    }
+
+    /// Records that the write to this node was refused. The other nodes can be written.
+    pub fn refuse(&mut self, node: &str, why: String, now: Timestamp) {
+        let contest = self.0.entry(NodeName::from(node)).or_default();
+        (contest.refusals, contest.refused, contest.why) = (contest.refusals.saturating_add(1), now, why);
     }
 
     /// Whether a node may be written now.
@@ -57,20 +78,35 @@ impl LabelContests {
         self.0.get(&NodeName::from(node)).is_none_or(|contest| contest.may_write(now))
     }
 
-    /// Names a node whose labels others change again and again, and says how many there are; None without any.
-    pub fn words(&self, now: Timestamp) -> Option<String> {
+    /// Names a node whose labels cannot be kept, and says how many there are; None without any.
+    pub fn aside(&self, now: Timestamp) -> Option<NodesAside> {
+        self.refused().or_else(|| self.changed(now))
+    }
+
+    fn refused(&self) -> Option<NodesAside> {
+        let refused = self.0.iter().filter(|(_, contest)| contest.refusals > 0);
+        let (nodes, first) = (refused.clone().count(), refused.min_by_key(|(node, _)| *node)?);
+        let others = others(nodes);
+        let words = format!("node {}{others} cannot be labeled: {}", first.0, first.1.why);
+        Some(NodesAside { reason: PolicyReason::LabelsNotWritten, words, nodes })
+    }
+
+    fn changed(&self, now: Timestamp) -> Option<NodesAside> {
         let is_contested = |contest: &LabelContest| contest.changes >= TOLD && contest.is_recent(now);
-        let contested = || self.0.iter().filter(|(_, contest)| is_contested(contest)).map(|(node, _)| node);
-        let node = contested().min()?;
-        let others = match contested().count() - 1 {
-            0 => String::new(),
-            more => format!(" and {more} more"),
-        };
-        Some(format!(
+        let changed = self.0.iter().filter(|(_, contest)| is_contested(contest)).map(|(node, _)| node);
+        let (nodes, node) = (changed.clone().count(), changed.min()?);
+        let others = others(nodes);
+        let words = format!(
             "another program changes labels of node {node}{others} again and again, so they are restored less often: \
              kubectl get node {node} --show-managed-fields -o yaml names it"
-        ))
+        );
+        Some(NodesAside { reason: PolicyReason::LabelsContested, words, nodes })
     }
+}
+
+/// Words about the other ones of so many nodes.
+fn others(nodes: usize) -> String {
+    if nodes > 1 { format!(" and {} more", nodes - 1) } else { String::new() }
 }
 
 impl LabelContest {
@@ -89,10 +125,16 @@ impl LabelContest {
     }
 
     fn may_write(&self, now: Timestamp) -> bool {
-        let doublings = self.changes.saturating_sub(2).min(16);
-        let pause = FIRST_PAUSE.saturating_mul(1 << doublings).min(LONGEST_PAUSE);
-        self.changes < 2 || now.duration_since(self.changed) >= pause
+        let may_restore = self.changes < 2 || now.duration_since(self.changed) >= pause(self.changes - 1);
+        let may_try = self.refusals == 0 || now.duration_since(self.refused) >= pause(self.refusals);
+        may_restore && may_try
     }
+}
+
+/// Pause after so many changes or refusals, at least one.
+fn pause(times: u32) -> SignedDuration {
+    let doublings = times.saturating_sub(1).min(16);
+    FIRST_PAUSE.saturating_mul(1 << doublings).min(LONGEST_PAUSE)
 }
 
 #[cfg(test)]
@@ -142,9 +184,29 @@ mod tests {
         assert_eq!(pauses[0], 2);
         assert!(pauses.windows(2).all(|pair| pair[0] <= pair[1]), "{pauses:?}");
         assert!(pauses.last().is_some_and(|last| *last >= 600), "{pauses:?}");
-        let words = contests.words(second(3000)).expect("a fight");
+        let NodesAside { reason, words, nodes } = contests.aside(second(3000)).expect("a fight");
+        assert_eq!((reason, nodes), (PolicyReason::LabelsContested, 1));
         assert!(words.starts_with("another program changes labels of node a again and again"), "{words}");
-        assert_eq!(contests.words(second(3000 + 3700)), None, "over");
+        assert_eq!(contests.aside(second(3000 + 3700)), None, "over");
+    }
+
+    #[test]
+    fn a_refused_write_is_tried_less_and_less_often_and_the_first_accepted_one_ends_that() {
+        let (mut contests, mut tried) = (LabelContests::default(), Vec::new());
+        contests.refuse("b", "no".to_owned(), second(0));
+        for now in 0..3000 {
+            if contests.may_write("a", second(now)) {
+                contests.refuse("a", format!("webhook: {now}"), second(now));
+                tried.push(now);
+            }
+        }
+        assert_eq!(tried, [0, 10, 30, 70, 150, 310, 630, 1230, 1830, 2430]);
+        let words = "node a and 1 more cannot be labeled: webhook: 2430".to_owned();
+        let expected = NodesAside { reason: PolicyReason::LabelsNotWritten, words, nodes: 2 };
+        assert_eq!(contests.aside(second(3000)), Some(expected));
+        contests.record(&write("7"));
+        assert!(contests.may_write("a", second(3000)));
+        assert!(contests.aside(second(3000)).is_some_and(|aside| aside.words.starts_with("node b cannot")));
     }
 
     #[test]
@@ -159,7 +221,7 @@ mod tests {
             contests.observe([node(Some("3"))].iter(), now);
             assert!(contests.may_write("a", now));
         }
-        assert_eq!(contests.words(second(9 * 86_400)), None);
+        assert_eq!(contests.aside(second(9 * 86_400)), None);
         contests.observe([].iter(), second(0));
         assert!(contests.0.is_empty(), "a deleted node is forgotten");
     }

@@ -3,6 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
+use super::contest::NodesAside;
 use super::typical::TypicalPod;
 use ganglion_api::placement_policy::reasons::PolicyReason;
 use ganglion_api::placement_policy::status::LabelStatus;
@@ -11,6 +12,10 @@ use ganglion_core::words::counted;
 
 /// Condition type: each node has the label of the policy.
 pub const LABELS_CURRENT: &str = "LabelsCurrent";
+
+/// Share of the nodes, one of so many, whose labels may be outdated while those of the others are valid. One node may
+/// always be.
+const ASIDE: i64 = 10;
 
 /// Labels of a policy after a pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,10 +27,10 @@ pub struct LabelReport {
     pub labeled: i64,
     /// Time of the oldest label.
     pub oldest: Option<Timestamp>,
-    /// Why a node was not labeled.
+    /// Why no node can be labeled.
     pub problem: Option<String>,
-    /// Labels that others change again and again. The labels of the other nodes are valid.
-    pub contested: Option<String>,
+    /// Nodes whose labels others change or refuse.
+    pub aside: Option<NodesAside>,
     /// Time of the pass.
     pub at: Timestamp,
 }
@@ -43,17 +48,19 @@ impl LabelReport {
         if is_due { current } else { previous.clone() }
     }
 
-    fn extent(&self) -> (i64, bool, Option<&str>, Option<&str>) {
-        (self.generation, self.is_complete(), self.problem.as_deref(), self.contested.as_deref())
+    fn extent(&self) -> (i64, bool, Option<&str>, Option<&NodesAside>) {
+        (self.generation, self.is_complete(), self.problem.as_deref(), self.aside.as_ref())
     }
 
     fn is_complete(&self) -> bool {
         self.labeled == self.nodes
     }
 
-    /// Whether all labels were compared and written, but for those that others change.
+    /// Whether all labels were compared and written, but for those of few nodes.
     fn is_current(&self) -> bool {
-        self.problem.is_none() && (self.is_complete() || self.contested.is_some())
+        let aside = self.aside.as_ref().map_or(0, |aside| i64::try_from(aside.nodes).unwrap_or(i64::MAX));
+        let are_few = aside.saturating_mul(ASIDE) <= self.nodes.max(ASIDE);
+        self.problem.is_none() && are_few && self.nodes - self.labeled <= aside
     }
 
     /// Member `labels` of the status.
@@ -74,9 +81,17 @@ impl LabelReport {
     /// The condition LabelsCurrent. `aside` names the agents that have no part in labels.
     pub fn condition(&self, old: &[Condition], key: &str, aside: Option<&str>, stamp: Stamp) -> Condition {
         let aside = aside.map(|words| format!("; {words}")).unwrap_or_default();
-        let (status, reason, message) = match (&self.problem, &self.contested) {
+        let (status, reason, message) = match (&self.problem, &self.aside) {
             (Some(problem), _) => ("False", PolicyReason::LabelsNotWritten, problem.clone()),
-            (None, Some(contested)) => ("False", PolicyReason::LabelsContested, contested.clone()),
+            (None, Some(NodesAside { reason, words, .. })) if self.is_current() => {
+                ("False", *reason, format!("{words}. The labels of the other nodes are valid"))
+            }
+            (None, Some(NodesAside { reason, words, .. })) => {
+                let words = format!(
+                    "{words}. Since these are more than a tenth, new pods get no terms after status.validUntil"
+                );
+                ("False", *reason, words)
+            }
             (None, None) if self.is_complete() => {
                 let message = format!("{} with the label {key}{aside}", counted(self.nodes, "node"));
                 ("True", PolicyReason::Labeled, message)
@@ -118,7 +133,7 @@ mod tests {
     }
 
     fn report(labeled: i64, at: i64) -> LabelReport {
-        LabelReport { generation: 1, nodes: 3, labeled, oldest: None, problem: None, contested: None, at: second(at) }
+        LabelReport { generation: 1, nodes: 3, labeled, oldest: None, problem: None, aside: None, at: second(at) }
     }
 
     fn failed(at: i64) -> LabelReport {
@@ -158,9 +173,31 @@ mod tests {
         assert_eq!(said(report(2, 0), Some(aside)), expected("False", "LabelsNotWritten", words));
         let words = "node a cannot be labeled: timeout";
         assert_eq!(said(failed(0), None), expected("False", "LabelsNotWritten", words));
-        let contested = LabelReport { contested: Some("a fight".to_owned()), ..report(2, 0) };
-        assert_eq!(contested.valid_until(None, AGE), Some(Time(second(300))), "the other labels are valid");
-        assert_eq!(said(contested, None), expected("False", "LabelsContested", "a fight"));
+    }
+
+    /// One node of up to ten, and a tenth of more.
+    #[test]
+    fn a_few_nodes_may_be_left_aside() {
+        let stamp = Stamp { generation: 1, now: second(0) };
+        let aside = |count, nodes, labeled| {
+            let aside = NodesAside { reason: PolicyReason::LabelsContested, words: "a fight".to_owned(), nodes: count };
+            LabelReport { nodes, aside: Some(aside), ..report(labeled, 0) }
+        };
+        for (count, nodes, labeled, is_valid) in [
+            (1, 3, 2, true),
+            (1, 3, 3, true),
+            (1, 3, 1, false),
+            (2, 19, 19, false),
+            (2, 20, 18, true),
+            (3, 3, 3, false),
+        ] {
+            let report = aside(count, nodes, labeled);
+            assert_eq!(report.valid_until(None, AGE).is_some(), is_valid, "{count} of {nodes}");
+            let said = report.condition(&[], "d/green", None, stamp);
+            assert_eq!((said.status.as_str(), said.reason.as_str()), ("False", "LabelsContested"));
+            let end = if is_valid { "The labels of the other nodes are valid" } else { "after status.validUntil" };
+            assert!(said.message.starts_with("a fight. ") && said.message.ends_with(end), "{}", said.message);
+        }
     }
 
     #[test]
