@@ -250,8 +250,8 @@ fn the_profile_for_aks_reads_the_same_labels() {
     assert_eq!(raw["profiles"], component["profiles"]);
 }
 
-/// The component differs from the configuration for the cluster's own scheduler by its name, its lease, and the file with
-/// the authority.
+/// The component differs from the configuration for the cluster's own scheduler by its name, its lease, and the file
+/// with the authority.
 #[test]
 fn the_second_scheduler_asks_as_the_first_one_would() {
     let folder = "kustomize/components/scheduler-extender";

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use testkit::plane::Plane;
 use testkit::servers::http::{Manner, Server};
 use testkit::servers::prometheus::{PrometheusProcess, PrometheusVersion};
-use testkit::testbed::guard::Guard;
+use testkit::testbed::guard::WriteGuard;
 use testkit::testbed::loops::condition;
 use testkit::testbed::{Road, Testbed, story_on};
 use testkit::{TIMEOUT, block_on};
@@ -214,7 +214,7 @@ async fn refused(scene: &Scene<'_>, prometheus: &PrometheusProcess) -> Result<()
     let updates = json!({
         "apiGroups": [""], "apiVersions": ["v1"], "resources": ["nodes"], "operations": ["UPDATE"], "resourceNames": [first],
     });
-    let guard = Guard::place(scene.testbed, updates, same, "annotations are not for you").await?;
+    let guard = WriteGuard::place(scene.testbed, updates, same, "annotations are not for you").await?;
     let said = scene.says(FIRST, "UsagePublished", ("False", "NodeNotWritten")).await?;
     ensure!(said.contains(first), "{said}");
     // Exponential backoff would exceed the maximum age by then.

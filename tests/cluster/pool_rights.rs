@@ -10,7 +10,7 @@ use kube::api::DeleteParams;
 use serde_json::json;
 use testkit::plane::install::LOOPS;
 use testkit::testbed::Testbed;
-use testkit::testbed::guard::Guard;
+use testkit::testbed::guard::WriteGuard;
 use testkit::testbed::loops::{condition, until};
 use testkit::testbed::pools::{
     WORKERS, check, converged, inline, is, kubelet, message, patch, pool, pool_story, reloading, spec, stateful_set,
@@ -98,12 +98,12 @@ fn a_pool_in_a_namespace_without_a_binding_says_which_one_to_make() {
 }
 
 /// Refuses each write of the scale of a pool in the namespace of the story, until the guard is removed.
-async fn refuse_scales(testbed: &Testbed) -> Result<Guard<'_>> {
+async fn refuse_scales(testbed: &Testbed) -> Result<WriteGuard<'_>> {
     let updates = json!({
         "apiGroups": ["ganglion.dev"], "apiVersions": ["v1alpha1"], "resources": ["swarmpools/scale"],
         "operations": ["UPDATE"],
     });
-    let guard = Guard::place(testbed, updates, "false", "nobody scales pools here").await?;
+    let guard = WriteGuard::place(testbed, updates, "false", "nobody scales pools here").await?;
     let scale = ["scale", "swarmpool", WORKERS, "--replicas=9", "--dry-run=server"];
     let refused = async {
         while testbed.kubectl(&scale, None).await.is_ok() {

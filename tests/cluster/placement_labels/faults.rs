@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use testkit::hostile::becomes;
 use testkit::proxy::Write;
 use testkit::proxy::gate::HoldPoint;
-use testkit::testbed::guard::Guard;
+use testkit::testbed::guard::WriteGuard;
 use testkit::testbed::loops::condition;
 use testkit::{root, wait_for};
 use tokio::task::JoinHandle;
@@ -63,7 +63,7 @@ pub async fn refused(scene: &Scene<'_>) -> Result<()> {
         "apiGroups": [""], "apiVersions": ["v1"], "resources": ["nodes"], "operations": ["UPDATE"], "resourceNames": [last],
     });
     let same = format!("object.metadata.labels[{KEY:?}] == oldObject.metadata.labels[{KEY:?}]");
-    let guard = Guard::place(scene.testbed, updates, &same, "labels are not for you").await?;
+    let guard = WriteGuard::place(scene.testbed, updates, &same, "labels are not for you").await?;
     let other = Patch::Merge(json!({"metadata": {"labels": {KEY: "9"}}}));
     let params = PatchParams { dry_run: true, ..PatchParams::default() };
     becomes("the guard", async || Ok(scene.nodes().patch(last, &params, &other).await.err())).await?;

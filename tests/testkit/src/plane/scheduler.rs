@@ -27,8 +27,9 @@ impl SecondScheduler {
         Self::configured(cluster, serde_saphyr::from_str(&std::fs::read_to_string(configuration)?)?, token)
     }
 
-    /// Starts it with a configuration that queries an extender: that of the component, with what a cluster provides. The
-    /// kubelet would write the authority of the Secret to a file, and the Service would have the name of the extender.
+    /// Starts it with a configuration that queries an extender: that of the component, with what a cluster provides.
+    /// The kubelet would write the authority of the Secret to a file, and the Service would have the name of the
+    /// extender.
     pub fn asking(cluster: &Cluster, configuration: &Path, asked: &Asked<'_>, token: &str) -> Result<Self> {
         let home = tempfile::tempdir()?;
         let authority = home.path().join("ca.crt");

@@ -8,16 +8,16 @@ use super::Testbed;
 /// Kinds of the objects of a guard, in the order of their deletion.
 const KINDS: [&str; 2] = ["validatingadmissionpolicybinding", "validatingadmissionpolicy"];
 
-/// A ValidatingAdmissionPolicy and its binding. It refuses writes in the namespace of the story, and of objects without a
-/// namespace, until it is removed.
-pub struct Guard<'a> {
+/// A ValidatingAdmissionPolicy and its binding. It refuses writes in the namespace of the story, and of objects without
+/// a namespace, until it is removed.
+pub struct WriteGuard<'a> {
     testbed: &'a Testbed,
     name: String,
 }
 
-impl<'a> Guard<'a> {
-    /// Refuses writes that this rule selects and for which this expression is false. The API server enforces it a moment
-    /// later.
+impl<'a> WriteGuard<'a> {
+    /// Refuses writes that this rule selects and for which this expression is false. The API server enforces it a
+    /// moment later.
     pub async fn place(testbed: &'a Testbed, rule: Value, expression: &str, message: &str) -> Result<Self> {
         let name = format!("{}-guard", testbed.ns);
         let policy = json!({
