@@ -27,7 +27,7 @@ use crate::frame::{Bench, Bound, Progress, default_garbage, number, operator};
 pub const PART: &str = "scheduler";
 
 const NODES: usize = 1000;
-const PODS: usize = 5000;
+const PODS: usize = 10_000;
 const WRITERS: usize = 32;
 const PLACE: &str = "bench";
 
@@ -42,6 +42,9 @@ const LABELED: f64 = 12.0;
 
 /// Maximum additional processor time of the API server for a pod that gets terms, in milliseconds.
 const CREATION_MILLIS: f64 = 2.0;
+
+/// Beginning of the metric that counts label writes.
+const LABEL_WRITES: &str = "ganglion_effects_total{effect=\"LabelNode\",outcome=\"ok\"}";
 
 /// The first and the last pods are not timed: the scheduler is starting, or too few pods are left.
 const TIMED: std::ops::Range<usize> = PODS / 10..PODS * 9 / 10;
@@ -76,8 +79,9 @@ impl Way {
 
 /// Figures of one way.
 struct Round {
-    /// Time until all nodes had labels, in seconds.
+    /// Time until all nodes had labels, in seconds, and processor time of the API server per node, in milliseconds.
     labeled: f64,
+    labeling: f64,
     /// Pods per second.
     created: f64,
     placed: f64,
@@ -86,6 +90,18 @@ struct Round {
     /// Number of nodes with new pods, and of pods on the fullest one.
     nodes: usize,
     most: usize,
+    /// While pods are placed, per pod: processor time in milliseconds, and written labels.
+    spent: Spent,
+    writes: f64,
+}
+
+/// Processor time of each component.
+#[derive(Clone, Copy)]
+struct Spent {
+    scheduler: f64,
+    server: f64,
+    etcd: f64,
+    operator: f64,
 }
 
 pub async fn run(bench: &mut Bench) -> Result<()> {
@@ -102,7 +118,7 @@ pub async fn run(bench: &mut Bench) -> Result<()> {
         [SocketAddr::from(([127, 0, 0, 1], free_port()?)), SocketAddr::from(([127, 0, 0, 1], free_port()?))];
     let operator = served(bench, &cluster, addresses[0]).await?;
     let bare = requests::started(addresses[1], 0).await?;
-    let bench_plane = Ways { bench, cluster: &cluster, addresses };
+    let bench_plane = Ways { bench, cluster: &cluster, operator: &operator, addresses };
     let mut rounds = Vec::new();
     for way in [Way::Alone, Way::Admission, Way::Profile, Way::Extender, Way::NullExtender] {
         rounds.push((way, bench_plane.round(way).await?));
@@ -120,7 +136,7 @@ fn report(bench: &mut Bench, rounds: &[(Way, Round)]) {
     else {
         return;
     };
-    let title = "stock scheduler, 1,000 nodes, 5,000 pods: pods/s";
+    let title = "stock scheduler, 1,000 nodes, 10,000 pods: pods/s";
     for (words, value, bound) in [
         ("with a policy as extender, relative to the bare handler", ours.placed / null.placed, OF_NULL),
         ("with labels by admission, relative to the scheduler alone", admission.placed / alone.placed, BY_ADMISSION),
@@ -133,17 +149,26 @@ fn report(bench: &mut Bench, rounds: &[(Way, Round)]) {
     let more = admission.creation - alone.creation;
     bench.claim("  more processor time of the API server per pod", more, "ms", Bound::AtMost(CREATION_MILLIS));
     bench.claim("labels on 1,000 nodes", admission.labeled, "s", Bound::AtMost(LABELED));
+    bench.note("  processor time of the API server", admission.labeling, "ms per node");
     for (way, round) in rounds {
         bench.note(&format!("  {}: placed", way.words()), round.placed, "pods/s");
         bench.note("    created", round.created, "pods/s");
         bench.note("    nodes with new pods", number(round.nodes), "nodes");
         bench.note("    on the fullest one", number(round.most), "pods");
+        bench.note("    label writes", round.writes, "per pod");
+        let Spent { scheduler, server, etcd, operator } = round.spent;
+        for (component, spent) in
+            [("scheduler", scheduler), ("API server", server), ("etcd", etcd), ("operator", operator)]
+        {
+            bench.note(&format!("    processor time of the {component}"), spent, "ms per pod");
+        }
     }
 }
 
 struct Ways<'a> {
     bench: &'a Bench,
     cluster: &'a Cluster,
+    operator: &'a Operator,
     /// Addresses of the operator's extender and of the bare handler.
     addresses: [SocketAddr; 2],
 }
@@ -152,7 +177,9 @@ impl Ways<'_> {
     async fn round(&self, way: Way) -> Result<Round> {
         let progress = Progress::spin(&format!("placing {PODS} pods: {}", way.words()));
         let client = &self.cluster.client;
+        let used = self.cluster.processor_seconds("apiserver")?;
         let labeled = self.deliver(way).await?;
+        let labeling = (self.cluster.processor_seconds("apiserver")? - used) * 1000.0 / number(NODES);
         self.cluster.fault(&["stop", "scheduler"]).await?;
         let (begun, used) = (Instant::now(), self.cluster.processor_seconds("apiserver")?);
         make(client).await?;
@@ -160,11 +187,39 @@ impl Ways<'_> {
         let creation = (self.cluster.processor_seconds("apiserver")? - used) * 1000.0 / number(PODS);
         let config = self.configuration(way)?;
         self.cluster.fault(&["start", "scheduler", "--scheduler-config", &config]).await?;
+        let (before, labels) = (self.spent()?, self.label_writes().await?);
         let placed = watch(client).await?;
+        let per_pod = |after: f64, before: f64| (after - before) * 1000.0 / number(PODS);
+        let after = self.spent()?;
+        let spent = Spent {
+            scheduler: per_pod(after.scheduler, before.scheduler),
+            server: per_pod(after.server, before.server),
+            etcd: per_pod(after.etcd, before.etcd),
+            operator: per_pod(after.operator, before.operator),
+        };
+        let writes = (self.label_writes().await? - labels) / number(PODS);
         let (nodes, most) = distribution(client).await?;
         clear(client).await?;
         progress.end();
-        Ok(Round { labeled, created, placed, creation, nodes, most })
+        Ok(Round { labeled, labeling, created, placed, creation, nodes, most, spent, writes })
+    }
+
+    /// Processor time of each component so far, in seconds.
+    fn spent(&self) -> Result<Spent> {
+        let of = |component| self.cluster.processor_seconds(component);
+        Ok(Spent {
+            scheduler: of("scheduler")?,
+            server: of("apiserver")?,
+            etcd: of("etcd")?,
+            operator: self.operator.processor_seconds()?,
+        })
+    }
+
+    /// Number of nodes whose labels were written so far.
+    async fn label_writes(&self) -> Result<f64> {
+        let metrics = self.operator.get("/metrics").await?;
+        let line = metrics.lines().find(|line| line.starts_with(LABEL_WRITES));
+        Ok(line.and_then(|line| line.rsplit_once(' ')).map_or(Ok(0.0), |(_, value)| value.parse())?)
     }
 
     /// Delivers the policy in this way, and waits until the labels are there. Returns the time that this took.
