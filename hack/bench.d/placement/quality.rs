@@ -13,10 +13,12 @@ use fastrand::Rng;
 use ganglion::operator::world::world;
 use ganglion_api::node_config::NodeConfig;
 use ganglion_api::placement_policy::PlacementPolicy;
+use ganglion_api::placement_policy::labels::TypicalRequest;
 use ganglion_core::facts::{NodeFact, NodeName, PodFact, Requests, SlimPod};
 use ganglion_core::world::Origin;
 use ganglion_placement::cache::PlacementCache;
 use ganglion_placement_plan::labels::plan::{LabelPlan, LabelWrite, MinorWrites, WantedLabels, plan};
+use ganglion_placement_plan::labels::typical::TypicalPod;
 use ganglion_placement_plan::labels::{LabelValue, key};
 use ganglion_placement_plan::question::PlacedPod;
 use ganglion_runtime::store::Store;
@@ -160,6 +162,7 @@ struct Simulation {
     /// Requested CPU and memory.
     requested: Vec<(f64, i64)>,
     best: Option<f64>,
+    typical: Option<TypicalRequest>,
     minor: MinorWrites,
     labeled_pods: HashMap<NodeName, i64>,
     writes: usize,
@@ -210,6 +213,7 @@ impl Simulation {
             others,
             requested: vec![(0.0, 0); NODES],
             best: None,
+            typical: None,
             minor: MinorWrites::default(),
             labeled_pods: HashMap::new(),
             writes: 0,
@@ -284,7 +288,10 @@ impl Simulation {
     fn label(&mut self, now: i64) -> Result<()> {
         let policy = self.cache.policy(POLICY).context("no policy")?.map_err(|(_, error)| anyhow::anyhow!(error))?;
         let labels = policy.labels.as_ref().context("no labels")?;
-        let verdicts = self.cache.verdicts(&policy, &labels.typical.pod, time(now));
+        let TypicalPod { request, pod } =
+            labels.typical.pod(&self.cache.demand(&labels.typical.scheduler), self.typical.as_ref());
+        self.typical = Some(request);
+        let verdicts = self.cache.verdicts(&policy, &pod, time(now));
         let key = key(POLICY);
         let present: HashMap<NodeName, LabelValue> = self
             .nodes

@@ -17,8 +17,9 @@ pub struct LabelOptions {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 20))]
     pub weight: Option<i32>,
-    /// Requests of the pod for which the agents answer, since a label is the same for all pods. Default: cpu 100m,
-    /// memory 200Mi, which kube-scheduler assumes for containers without requests.
+    /// Requests of the pod for which the agents answer, since a label is the same for all pods. Default: the mean
+    /// requests of recent pods, weighted by the requests themselves, so that large pods count more; 100m and 200Mi
+    /// before there was a pod. `status.labels.typicalRequest` has them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub typical_request: Option<TypicalRequest>,
     /// Effect of a rejection by an agent. Soft: the node has the worst label, and pods go there only if no other node
@@ -36,10 +37,10 @@ pub struct LabelOptions {
     validation = Rule::new("!has(self.memory) || quantity(self.memory).isGreaterThan(quantity('0'))").message("memory must be above 0").field_path(".memory"),
 )]
 pub struct TypicalRequest {
-    /// Default: 100m.
+    /// Default: that of recent pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu: Option<Number>,
-    /// Default: 200Mi.
+    /// Default: that of recent pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<Number>,
 }

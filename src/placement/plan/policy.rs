@@ -12,7 +12,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::agents::{Agent, compile};
 use super::labels::labeling::LabelRules;
-use super::labels::typical::TypicalPod;
+use super::labels::typical::TypicalRules;
 use super::learned::RewardRules;
 use super::question::{NodeRejection, Opinion, PlacedPod, PlacementQuestion};
 use super::record::{NodeRecord, SampleRules};
@@ -41,7 +41,7 @@ pub struct CompiledPolicy {
 #[derive(Debug)]
 pub struct CompiledLabels {
     pub rules: LabelRules,
-    pub typical: TypicalPod,
+    pub typical: TypicalRules,
 }
 
 impl CompiledLabels {
@@ -50,7 +50,7 @@ impl CompiledLabels {
             return Ok(None);
         }
         let options = spec.labels.as_ref();
-        let typical = TypicalPod::new(options, spec.schedulers().next().unwrap_or(DEFAULT_SCHEDULER))?;
+        let typical = TypicalRules::new(options, spec.schedulers().next().unwrap_or(DEFAULT_SCHEDULER))?;
         Ok(Some(Self { rules: LabelRules::new(options), typical }))
     }
 }

@@ -22,6 +22,7 @@ use tracing::info;
 
 use crate::cache::PlacementCache;
 use ganglion_api::marks;
+use ganglion_api::placement_policy::labels::TypicalRequest;
 use ganglion_api::placement_policy::{PlacementPolicy, PolicyDelivery, PolicyMode};
 use ganglion_core::facts::{Key, NodeFact, NodeName};
 use ganglion_core::world::{Fact, Origin, World};
@@ -29,6 +30,7 @@ use ganglion_outbound::client::objects::api_words;
 use ganglion_placement_plan::labels::contest::LabelContests;
 use ganglion_placement_plan::labels::plan::{LabelPlan, LabelWrite, MinorWrites, WantedLabels, plan};
 use ganglion_placement_plan::labels::report::LabelReport;
+use ganglion_placement_plan::labels::typical::TypicalPod;
 use ganglion_placement_plan::labels::{LabelValue, key};
 use ganglion_placement_plan::policy::CompiledPolicy;
 use ganglion_placement_plan::world::PlacementWorld;
@@ -62,6 +64,8 @@ pub struct Labeler {
 struct LabelerState {
     /// Score from which on nodes have the best level, by policy.
     best: HashMap<String, f64>,
+    /// Requests of the typical pod, by policy.
+    typical: HashMap<String, TypicalRequest>,
     reports: HashMap<String, LabelReport>,
     minor: MinorWrites,
     contests: LabelContests,
@@ -81,6 +85,8 @@ struct LabelPolicy {
     generation: i64,
     /// None if its spec is invalid at present.
     compiled: Option<Arc<CompiledPolicy>>,
+    /// Requests of the typical pod of the process before.
+    typical: Option<TypicalRequest>,
 }
 
 impl Labeler {
@@ -110,7 +116,9 @@ impl Labeler {
             let read = labeled.map(|policy| {
                 let name = policy.metadata.name.clone().unwrap_or_default();
                 let compiled = if is_guarded { self.placement.compile(policy).ok() } else { None };
-                LabelPolicy { name, generation: policy.metadata.generation.unwrap_or_default(), compiled }
+                let status = policy.status.as_ref().and_then(|status| status.labels.as_ref());
+                let typical = status.map(|labels| labels.typical_request.clone());
+                LabelPolicy { name, generation: policy.metadata.generation.unwrap_or_default(), compiled, typical }
             });
             read.collect()
         })
@@ -122,7 +130,7 @@ impl Labeler {
             .iter()
             .map(|policy| {
                 let compiled = policy.compiled.as_ref();
-                let values = compiled.and_then(|compiled| self.wanted(compiled, now));
+                let values = compiled.and_then(|compiled| self.wanted(compiled, policy.typical.as_ref(), now));
                 WantedLabels { key: key(&policy.name), values }
             })
             .collect();
@@ -145,10 +153,19 @@ impl Labeler {
         plan
     }
 
-    /// Labels of all nodes for a policy.
-    fn wanted(&self, policy: &CompiledPolicy, now: Timestamp) -> Option<HashMap<NodeName, LabelValue>> {
+    /// Labels of all nodes for a policy. `typical`: requests of the typical pod of the process before.
+    fn wanted(
+        &self,
+        policy: &CompiledPolicy,
+        typical: Option<&TypicalRequest>,
+        now: Timestamp,
+    ) -> Option<HashMap<NodeName, LabelValue>> {
         let labels = policy.labels.as_ref()?;
-        let verdicts = self.placement.verdicts(policy, &labels.typical.pod, now);
+        let former = self.state().typical.get(&policy.name).or(typical).cloned();
+        let TypicalPod { request, pod } =
+            labels.typical.pod(&self.placement.demand(&labels.typical.scheduler), former.as_ref());
+        self.state().typical.insert(policy.name.clone(), request);
+        let verdicts = self.placement.verdicts(policy, &pod, now);
         let key = key(&policy.name);
         let present: HashMap<_, _> = self.ctx.store.read(|world| {
             let labeled = world.nodes().filter_map(|node| Some((node.name(), label(node, &key)?)));
@@ -233,10 +250,13 @@ impl Labeler {
         let mut state = self.state();
         state.reports.retain(|name, _| policies.iter().any(|policy| policy.name == *name));
         state.best.retain(|name, _| policies.iter().any(|policy| policy.name == *name));
+        state.typical.retain(|name, _| policies.iter().any(|policy| policy.name == *name));
         for policy in policies {
             let Some(compiled) = &policy.compiled else { continue };
             let aside = state.contests.aside(now);
-            let current = self.ctx.store.read(|world| LabelReport { aside, ..report(world, policy, problem, now) });
+            let typical = state.typical.get(&policy.name).cloned().unwrap_or_default();
+            let report = self.ctx.store.read(|world| report(world, policy, problem, now));
+            let current = LabelReport { aside, typical, ..report };
             let previous = state.reports.get(&policy.name);
             let next = LabelReport::next(previous, current, compiled.rules.max_age);
             if previous != Some(&next) {
@@ -263,6 +283,7 @@ fn report(world: &World, policy: &LabelPolicy, problem: Option<&String>, at: Tim
         generation: policy.generation,
         nodes: number(nodes().count()),
         labeled: number(labeled().count()),
+        typical: TypicalRequest::default(),
         oldest: labeled().filter_map(|node| node.labeled_at).min(),
         problem: problem.cloned(),
         aside: None,

@@ -269,14 +269,16 @@ impl PlacementPolicyController {
         status: &mut PlacementPolicyStatus,
         stamp: Stamp,
     ) {
-        let Some(options) = policy.labels.as_ref().filter(|_| policy.mode == PolicyMode::Active) else { return };
+        if policy.labels.is_none() || policy.mode != PolicyMode::Active {
+            return;
+        }
         let key = labels::key(&policy.name);
         match self.labeler.report(&policy.name).filter(|report| report.generation == stamp.generation) {
             Some(report) => {
                 let condition = report.condition(&old.conditions, &key, policy.aside().as_deref(), stamp);
                 status.conditions.push(condition);
                 status.valid_until = report.valid_until(old.valid_until.as_ref(), policy.rules.max_age);
-                status.labels = Some(report.status(key, &options.typical));
+                status.labels = Some(report.status(key));
             }
             None => {
                 status.conditions.push(not_compared(&old.conditions, stamp));

@@ -4,7 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 use super::contest::NodesAside;
-use super::typical::TypicalPod;
+use ganglion_api::placement_policy::labels::TypicalRequest;
 use ganglion_api::placement_policy::reasons::PolicyReason;
 use ganglion_api::placement_policy::status::LabelStatus;
 use ganglion_core::conditions::{Stamp, condition};
@@ -25,6 +25,8 @@ pub struct LabelReport {
     /// Number of nodes, and of those with the label.
     pub nodes: i64,
     pub labeled: i64,
+    /// Requests of the pod for which the agents answered.
+    pub typical: TypicalRequest,
     /// Time of the oldest label.
     pub oldest: Option<Timestamp>,
     /// Why no node can be labeled.
@@ -48,8 +50,8 @@ impl LabelReport {
         if is_due { current } else { previous.clone() }
     }
 
-    fn extent(&self) -> (i64, bool, Option<&str>, Option<&NodesAside>) {
-        (self.generation, self.is_complete(), self.problem.as_deref(), self.aside.as_ref())
+    fn extent(&self) -> (i64, bool, Option<&str>, Option<&NodesAside>, &TypicalRequest) {
+        (self.generation, self.is_complete(), self.problem.as_deref(), self.aside.as_ref(), &self.typical)
     }
 
     fn is_complete(&self) -> bool {
@@ -64,8 +66,9 @@ impl LabelReport {
     }
 
     /// Member `labels` of the status.
-    pub fn status(&self, key: String, pod: &TypicalPod) -> LabelStatus {
-        LabelStatus { key, nodes: self.labeled, oldest: self.oldest.map(Time), typical_request: pod.request.clone() }
+    pub fn status(&self, key: String) -> LabelStatus {
+        let typical_request = self.typical.clone();
+        LabelStatus { key, nodes: self.labeled, oldest: self.oldest.map(Time), typical_request }
     }
 
     /// Time until which the labels are valid; `before` if this pass does not confirm them.
@@ -133,7 +136,16 @@ mod tests {
     }
 
     fn report(labeled: i64, at: i64) -> LabelReport {
-        LabelReport { generation: 1, nodes: 3, labeled, oldest: None, problem: None, aside: None, at: second(at) }
+        LabelReport {
+            generation: 1,
+            nodes: 3,
+            labeled,
+            typical: TypicalRequest::default(),
+            oldest: None,
+            problem: None,
+            aside: None,
+            at: second(at),
+        }
     }
 
     fn failed(at: i64) -> LabelReport {
