@@ -18,32 +18,28 @@ use crate::root;
 pub struct SecondScheduler {
     _child: Child,
     _home: TempDir,
-    _authority: Option<TempDir>,
 }
 
 impl SecondScheduler {
     /// Starts the program of the plane's own scheduler with this configuration, with the token of an account.
     pub fn start(cluster: &Cluster, configuration: &Path, token: &str) -> Result<Self> {
-        Self::configured(cluster, serde_saphyr::from_str(&std::fs::read_to_string(configuration)?)?, token)
+        Self::launch(cluster, tempfile::tempdir()?, read(configuration)?, token)
     }
 
     /// Starts it with a configuration that queries an extender: that of the component, with what a cluster provides.
     /// The kubelet would write the authority of the Secret to a file, and the Service would have the name of the
     /// extender.
     pub fn asking(cluster: &Cluster, configuration: &Path, asked: &Asked<'_>, token: &str) -> Result<Self> {
-        let home = tempfile::tempdir()?;
+        let (home, mut config) = (tempfile::tempdir()?, read(configuration)?);
         let authority = home.path().join("ca.crt");
         std::fs::write(&authority, &asked.authority.0)?;
-        let mut config: Value = serde_saphyr::from_str(&std::fs::read_to_string(configuration)?)?;
         let extender = &mut config["extenders"][0];
         extender["urlPrefix"] = json!(format!("https://127.0.0.1:{}/policies/{}", asked.port, asked.policy));
         extender["tlsConfig"] = json!({"serverName": "127.0.0.1", "caFile": authority});
-        let scheduler = Self::configured(cluster, config, token)?;
-        Ok(Self { _authority: Some(home), ..scheduler })
+        Self::launch(cluster, home, config, token)
     }
 
-    fn configured(cluster: &Cluster, mut config: Value, token: &str) -> Result<Self> {
-        let home = tempfile::tempdir()?;
+    fn launch(cluster: &Cluster, home: TempDir, mut config: Value, token: &str) -> Result<Self> {
         let [access, file] = ["kubeconfig", "scheduler.yaml"].map(|name| home.path().join(name));
         std::fs::write(&access, kubeconfig::direct(&cluster.config, token))?;
         config["clientConnection"] = json!({"kubeconfig": access});
@@ -58,8 +54,12 @@ impl SecondScheduler {
             .stderr(log)
             .kill_on_drop(true)
             .spawn()?;
-        Ok(Self { _child: child, _home: home, _authority: None })
+        Ok(Self { _child: child, _home: home })
     }
+}
+
+fn read(configuration: &Path) -> Result<Value> {
+    Ok(serde_saphyr::from_str(&std::fs::read_to_string(configuration)?)?)
 }
 
 /// Extender that the scheduler queries.
