@@ -43,6 +43,9 @@ const LABELED: f64 = 12.0;
 /// Maximum additional processor time of the API server for a pod that gets terms, in milliseconds.
 const CREATION_MILLIS: f64 = 2.0;
 
+/// Components of the plane whose processor time is shown.
+const COMPONENTS: [&str; 3] = ["scheduler", "apiserver", "etcd"];
+
 /// Beginning of the metric that counts label writes.
 const LABEL_WRITES: &str = "ganglion_effects_total{effect=\"LabelNode\",outcome=\"ok\"}";
 
@@ -90,18 +93,10 @@ struct Round {
     /// Number of nodes with new pods, and of pods on the fullest one.
     nodes: usize,
     most: usize,
-    /// While pods are placed, per pod: processor time in milliseconds, and written labels.
-    spent: Spent,
+    /// While pods are placed, per pod: processor time of each of the [`COMPONENTS`] and of the operator in
+    /// milliseconds, and number of written nodes.
+    spent: [f64; 4],
     writes: f64,
-}
-
-/// Processor time of each component.
-#[derive(Clone, Copy)]
-struct Spent {
-    scheduler: f64,
-    server: f64,
-    etcd: f64,
-    operator: f64,
 }
 
 pub async fn run(bench: &mut Bench) -> Result<()> {
@@ -156,11 +151,8 @@ fn report(bench: &mut Bench, rounds: &[(Way, Round)]) {
         bench.note("    nodes with new pods", number(round.nodes), "nodes");
         bench.note("    on the fullest one", number(round.most), "pods");
         bench.note("    label writes", round.writes, "per pod");
-        let Spent { scheduler, server, etcd, operator } = round.spent;
-        for (component, spent) in
-            [("scheduler", scheduler), ("API server", server), ("etcd", etcd), ("operator", operator)]
-        {
-            bench.note(&format!("    processor time of the {component}"), spent, "ms per pod");
+        for (component, spent) in COMPONENTS.into_iter().chain(["operator"]).zip(round.spent) {
+            bench.note(&format!("    processor time of {component}"), spent, "ms per pod");
         }
     }
 }
@@ -187,39 +179,32 @@ impl Ways<'_> {
         let creation = (self.cluster.processor_seconds("apiserver")? - used) * 1000.0 / number(PODS);
         let config = self.configuration(way)?;
         self.cluster.fault(&["start", "scheduler", "--scheduler-config", &config]).await?;
-        let (before, labels) = (self.spent()?, self.label_writes().await?);
+        let (before, labels) = (self.spent()?, self.label_writes(way).await?);
         let placed = watch(client).await?;
-        let per_pod = |after: f64, before: f64| (after - before) * 1000.0 / number(PODS);
-        let after = self.spent()?;
-        let spent = Spent {
-            scheduler: per_pod(after.scheduler, before.scheduler),
-            server: per_pod(after.server, before.server),
-            etcd: per_pod(after.etcd, before.etcd),
-            operator: per_pod(after.operator, before.operator),
-        };
-        let writes = (self.label_writes().await? - labels) / number(PODS);
+        let mut spent = self.spent()?;
+        for (spent, before) in spent.iter_mut().zip(before) {
+            *spent = (*spent - before) * 1000.0 / number(PODS);
+        }
+        let writes = (self.label_writes(way).await? - labels) / number(PODS);
         let (nodes, most) = distribution(client).await?;
         clear(client).await?;
         progress.end();
         Ok(Round { labeled, labeling, created, placed, creation, nodes, most, spent, writes })
     }
 
-    /// Processor time of each component so far, in seconds.
-    fn spent(&self) -> Result<Spent> {
-        let of = |component| self.cluster.processor_seconds(component);
-        Ok(Spent {
-            scheduler: of("scheduler")?,
-            server: of("apiserver")?,
-            etcd: of("etcd")?,
-            operator: self.operator.processor_seconds()?,
-        })
+    /// Processor time so far, in seconds: see [`Round::spent`].
+    fn spent(&self) -> Result<[f64; 4]> {
+        let [scheduler, server, etcd] = COMPONENTS.map(|component| self.cluster.processor_seconds(component));
+        Ok([scheduler?, server?, etcd?, self.operator.processor_seconds()?])
     }
 
-    /// Number of nodes whose labels were written so far.
-    async fn label_writes(&self) -> Result<f64> {
+    /// Number of times that a node was labeled so far; 0 if the operator has not labeled any in this way.
+    async fn label_writes(&self, way: Way) -> Result<f64> {
         let metrics = self.operator.get("/metrics").await?;
         let line = metrics.lines().find(|line| line.starts_with(LABEL_WRITES));
-        Ok(line.and_then(|line| line.rsplit_once(' ')).map_or(Ok(0.0), |(_, value)| value.parse())?)
+        let count = line.and_then(|line| line.rsplit_once(' ')).map(|(_, count)| count.parse());
+        ensure!(count.is_some() || !way.has_labels(), "no metric {LABEL_WRITES}");
+        Ok(count.unwrap_or(Ok(0.0))?)
     }
 
     /// Delivers the policy in this way, and waits until the labels are there. Returns the time that this took.
