@@ -18,7 +18,7 @@ use ganglion_core::facts::{NodeFact, NodeName, PodFact, Requests, SlimPod};
 use ganglion_core::world::Origin;
 use ganglion_placement::cache::PlacementCache;
 use ganglion_placement_plan::labels::plan::{LabelPlan, LabelWrite, MinorWrites, WantedLabels, plan};
-use ganglion_placement_plan::labels::typical::TypicalPod;
+use ganglion_placement_plan::labels::typical::{PlacedRequests, TypicalPod};
 use ganglion_placement_plan::labels::{LabelValue, key};
 use ganglion_placement_plan::question::PlacedPod;
 use ganglion_runtime::store::Store;
@@ -288,8 +288,8 @@ impl Simulation {
     fn label(&mut self, now: i64) -> Result<()> {
         let policy = self.cache.policy(POLICY).context("no policy")?.map_err(|(_, error)| anyhow::anyhow!(error))?;
         let labels = policy.labels.as_ref().context("no labels")?;
-        let TypicalPod { request, pod } =
-            labels.typical.pod(&self.cache.demand(&labels.typical.scheduler), self.typical.as_ref());
+        let placed = self.store.read(PlacedRequests::of);
+        let TypicalPod { request, pod } = labels.typical.pod(&placed, self.typical.as_ref());
         self.typical = Some(request);
         let verdicts = self.cache.verdicts(&policy, &pod, time(now));
         let key = key(POLICY);

@@ -18,8 +18,8 @@ pub struct LabelOptions {
     #[schemars(range(min = 1, max = 20))]
     pub weight: Option<i32>,
     /// Requests of the pod for which the agents answer, since a label is the same for all pods. Default: the mean
-    /// requests of recent pods, weighted by the requests themselves, so that large pods count more; 100m and 200Mi
-    /// before there was a pod. `status.labels.typicalRequest` has them.
+    /// requests of the pods on the nodes, weighted by the requests themselves, so that large pods count more; 100m and
+    /// 200Mi if no pod requests any. `status.labels.typicalRequest` has them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub typical_request: Option<TypicalRequest>,
     /// Effect of a rejection by an agent. Soft: the node has the worst label, and pods go there only if no other node
@@ -37,10 +37,10 @@ pub struct LabelOptions {
     validation = Rule::new("!has(self.memory) || quantity(self.memory).isGreaterThan(quantity('0'))").message("memory must be above 0").field_path(".memory"),
 )]
 pub struct TypicalRequest {
-    /// Default: that of recent pods.
+    /// Default: that of the pods on the nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu: Option<Number>,
-    /// Default: that of recent pods.
+    /// Default: that of the pods on the nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<Number>,
 }

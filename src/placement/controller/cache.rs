@@ -20,7 +20,6 @@ use ganglion_placement_plan::answered::{NodeSet, PreemptedPod};
 use ganglion_placement_plan::inventory::Inventory;
 use ganglion_placement_plan::labels::labeling::NodeVerdict;
 use ganglion_placement_plan::learned::{LearnedRewards, LearnedValues};
-use ganglion_placement_plan::pigeon::LearnedDemand;
 use ganglion_placement_plan::policy::{CompiledPolicy, best};
 use ganglion_placement_plan::preempted::{self, PreemptionNode};
 use ganglion_placement_plan::question::{NodeRejection, PlacedPod, PlacementQuestion, Siblings};
@@ -166,11 +165,6 @@ impl PlacementCache {
     /// Number of pods of each node.
     pub fn pods(&self) -> HashMap<NodeName, i64> {
         self.inventory(|inventory| inventory.nodes().map(|record| (record.node.name(), record.pods)).collect())
-    }
-
-    /// Demand of the pods of a scheduler, as learned up to the last answer or step.
-    pub fn demand(&self, scheduler: &str) -> LearnedDemand {
-        self.inventory(|inventory| inventory.learned.demand(scheduler))
     }
 
     /// Opinions of a policy about all nodes, for a pod that stands for all others.

@@ -78,6 +78,11 @@ pub async fn refused(scene: &Scene<'_>) -> Result<()> {
         Ok(found.valid_until.filter(|until| Some(until) > status.valid_until.as_ref()))
     })
     .await?;
+    // The label that the node has is right again, so nothing is refused.
+    scene.rank(last, "0").await?;
+    scene.says(POLICY, "LabelsCurrent", ("True", "Labeled")).await?;
+    scene.rank(last, "8").await?;
+    scene.says(POLICY, "LabelsCurrent", ("False", "LabelsNotWritten")).await?;
     guard.remove().await?;
     scene.labeled(&scene.each(["3", "12", "15", "12"])).await?;
     scene.says(POLICY, "LabelsCurrent", ("True", "Labeled")).await?;

@@ -30,7 +30,7 @@ use ganglion_outbound::client::objects::api_words;
 use ganglion_placement_plan::labels::contest::LabelContests;
 use ganglion_placement_plan::labels::plan::{LabelPlan, LabelWrite, MinorWrites, WantedLabels, plan};
 use ganglion_placement_plan::labels::report::LabelReport;
-use ganglion_placement_plan::labels::typical::TypicalPod;
+use ganglion_placement_plan::labels::typical::{PlacedRequests, TypicalPod};
 use ganglion_placement_plan::labels::{LabelValue, key};
 use ganglion_placement_plan::policy::CompiledPolicy;
 use ganglion_placement_plan::world::PlacementWorld;
@@ -126,11 +126,12 @@ impl Labeler {
 
     /// Scores all nodes and compares their labels.
     fn plan(&self, policies: &[LabelPolicy], now: Timestamp) -> LabelPlan {
+        let placed = self.ctx.store.read(PlacedRequests::of);
         let wanted: Vec<WantedLabels> = policies
             .iter()
             .map(|policy| {
                 let compiled = policy.compiled.as_ref();
-                let values = compiled.and_then(|compiled| self.wanted(compiled, policy.typical.as_ref(), now));
+                let values = compiled.and_then(|compiled| self.wanted(compiled, &placed, policy.typical.as_ref(), now));
                 WantedLabels { key: key(&policy.name), values }
             })
             .collect();
@@ -149,6 +150,7 @@ impl Labeler {
             let is_complete = PlacementPolicy::table(world).unreadable().keys().next().is_none();
             plan(world.nodes(), &wanted, is_complete, is_filling)
         });
+        contests.forget_refusals(plan.nodes());
         plan.retain(|write| contests.may_write(&write.node.key.name, now));
         plan
     }
@@ -157,13 +159,13 @@ impl Labeler {
     fn wanted(
         &self,
         policy: &CompiledPolicy,
+        placed: &PlacedRequests,
         typical: Option<&TypicalRequest>,
         now: Timestamp,
     ) -> Option<HashMap<NodeName, LabelValue>> {
         let labels = policy.labels.as_ref()?;
         let former = self.state().typical.get(&policy.name).or(typical).cloned();
-        let TypicalPod { request, pod } =
-            labels.typical.pod(&self.placement.demand(&labels.typical.scheduler), former.as_ref());
+        let TypicalPod { request, pod } = labels.typical.pod(placed, former.as_ref());
         self.state().typical.insert(policy.name.clone(), request);
         let verdicts = self.placement.verdicts(policy, &pod, now);
         let key = key(&policy.name);

@@ -1,7 +1,7 @@
 //! Nodes whose labels others change again and again, or refuse to accept. Writing them at once each time would never
 //! end, and the labels of the other nodes are valid all the same.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -78,35 +78,33 @@ impl LabelContests {
         self.0.get(&NodeName::from(node)).is_none_or(|contest| contest.may_write(now))
     }
 
+    /// Forgets the refusals of all nodes but these, which have to be written: the others have the right labels.
+    pub fn forget_refusals<'a>(&mut self, unwritten: impl Iterator<Item = &'a str>) {
+        let unwritten: HashSet<&str> = unwritten.collect();
+        let right = self.0.iter_mut().filter(|(node, _)| !unwritten.contains(node.as_str()));
+        right.for_each(|(_, contest)| contest.refusals = 0);
+    }
+
     /// Names a node whose labels cannot be kept, and says how many there are; None without any.
     pub fn aside(&self, now: Timestamp) -> Option<NodesAside> {
-        self.refused().or_else(|| self.changed(now))
-    }
-
-    fn refused(&self) -> Option<NodesAside> {
-        let refused = self.0.iter().filter(|(_, contest)| contest.refusals > 0);
-        let (nodes, first) = (refused.clone().count(), refused.min_by_key(|(node, _)| *node)?);
-        let others = others(nodes);
-        let words = format!("node {}{others} cannot be labeled: {}", first.0, first.1.why);
-        Some(NodesAside { reason: PolicyReason::LabelsNotWritten, words, nodes })
-    }
-
-    fn changed(&self, now: Timestamp) -> Option<NodesAside> {
+        let is_refused = |contest: &LabelContest| contest.refusals > 0;
         let is_contested = |contest: &LabelContest| contest.changes >= TOLD && contest.is_recent(now);
-        let changed = self.0.iter().filter(|(_, contest)| is_contested(contest)).map(|(node, _)| node);
-        let (nodes, node) = (changed.clone().count(), changed.min()?);
-        let others = others(nodes);
-        let words = format!(
-            "another program changes labels of node {node}{others} again and again, so they are restored less often: \
-             kubectl get node {node} --show-managed-fields -o yaml names it"
-        );
-        Some(NodesAside { reason: PolicyReason::LabelsContested, words, nodes })
+        let aside = || self.0.iter().filter(|(_, contest)| is_refused(contest) || is_contested(contest));
+        let nodes = aside().count();
+        // A refusal first: it says what to do.
+        let (node, contest) = aside().min_by_key(|(node, contest)| (!is_refused(contest), *node))?;
+        let others = if nodes > 1 { format!(" and {} more", nodes - 1) } else { String::new() };
+        let (reason, words) = if is_refused(contest) {
+            (PolicyReason::LabelsNotWritten, format!("node {node}{others} cannot be labeled: {}", contest.why))
+        } else {
+            let words = format!(
+                "another program changes labels of node {node}{others} again and again, so they are restored less \
+                 often: kubectl get node {node} --show-managed-fields -o yaml names it"
+            );
+            (PolicyReason::LabelsContested, words)
+        };
+        Some(NodesAside { reason, words, nodes })
     }
-}
-
-/// Words about the other ones of so many nodes.
-fn others(nodes: usize) -> String {
-    if nodes > 1 { format!(" and {} more", nodes - 1) } else { String::new() }
 }
 
 impl LabelContest {
@@ -207,6 +205,23 @@ mod tests {
         contests.record(&write("7"));
         assert!(contests.may_write("a", second(3000)));
         assert!(contests.aside(second(3000)).is_some_and(|aside| aside.words.starts_with("node b cannot")));
+        contests.forget_refusals(["b"].into_iter());
+        assert!(contests.aside(second(3000)).is_some());
+        contests.forget_refusals([].into_iter());
+        assert_eq!(contests.aside(second(3000)), None, "node b has the right label without a write");
+    }
+
+    #[test]
+    fn refused_and_changed_nodes_are_counted_together() {
+        let mut contests = LabelContests::default();
+        for now in 0..3 {
+            contests.record(&write("7"));
+            contests.observe([node(Some("9"))].iter(), second(now));
+        }
+        contests.refuse("b", "no".to_owned(), second(3));
+        let words = "node b and 1 more cannot be labeled: no".to_owned();
+        let expected = NodesAside { reason: PolicyReason::LabelsNotWritten, words, nodes: 2 };
+        assert_eq!(contests.aside(second(3)), Some(expected));
     }
 
     #[test]

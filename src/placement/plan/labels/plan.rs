@@ -64,6 +64,11 @@ pub struct LabelPlan {
 }
 
 impl LabelPlan {
+    /// Names of the nodes to write.
+    pub fn nodes(&self) -> impl Iterator<Item = &str> {
+        self.urgent.iter().chain(&self.minor).map(|write| write.node.key.name.as_str())
+    }
+
     /// Keeps the writes that this returns true for.
     pub fn retain(&mut self, keep: impl Fn(&LabelWrite) -> bool) {
         self.urgent.retain(&keep);

@@ -2,7 +2,7 @@
 
 mod answered;
 mod congestion;
-mod inventory;
+pub mod inventory;
 mod learned;
 mod pigeon;
 mod pod_spread;
