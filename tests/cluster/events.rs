@@ -73,8 +73,8 @@ async fn reads(testbed: &Testbed, object: &str, expected: &[(&str, &str)]) -> Re
     Ok(())
 }
 
-/// Lets the operator send its last events: it does that before it ends. Starts it again, so that it may publish an
-/// event twice.
+/// Ends the operator and starts it again, so that it may publish an event twice. Callers wait for the last event first:
+/// a process that ends waits for its events only for a limited time.
 async fn restart(testbed: &Testbed) -> Result<()> {
     let mut operator = testbed.operator.lock().await;
     operator.ready().await?;
@@ -108,13 +108,18 @@ async fn count(testbed: &Testbed, about: (&str, &str), reason: &str) -> Result<i
 
 /// Waits until there is such an event.
 async fn until_event(testbed: &Testbed, about: (&str, &str), reason: &str) -> Result<()> {
+    until_events(testbed, about, reason, 1).await
+}
+
+/// Waits until there are so many of these events.
+async fn until_events(testbed: &Testbed, about: (&str, &str), reason: &str, times: i32) -> Result<()> {
     let wait = async {
-        while count(testbed, about, reason).await? == 0 {
+        while count(testbed, about, reason).await? < times {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         anyhow::Ok(())
     };
-    tokio::time::timeout(TIMEOUT, wait).await.with_context(|| format!("no event {reason} of {about:?}"))?
+    tokio::time::timeout(TIMEOUT, wait).await.with_context(|| format!("no {times} events {reason} of {about:?}"))?
 }
 
 /// Two nodes, and a Deployment `web` with two replicas on the first one.
@@ -152,6 +157,7 @@ fn a_move_is_a_story_of_the_action_the_workload_and_both_nodes() {
         let nodes = on_the_first(testbed).await?;
         testbed.act("go", off_the_first(&nodes)).await?;
         testbed.ends("go", DONE).await?;
+        until_event(testbed, ("Node", &nodes.names[1]), "ReplicasArrived").await?;
         restart(testbed).await?;
         tells_the_move(testbed, &nodes).await
     });
@@ -195,7 +201,6 @@ fn a_move_that_another_process_finishes_is_the_same_story() {
         until_event(testbed, ("Deployment", "web"), "ActionStarted").await?;
         let finished = async || {
             testbed.ends("go", DONE).await?;
-            // The last event. A process that ends waits for its events only for a limited time.
             until_event(testbed, ("Node", &nodes.names[1]), "ReplicasArrived").await
         };
         finished_by_another(testbed, held, *other_leads, finished).await?;
@@ -242,6 +247,7 @@ fn a_drain_is_a_story_of_its_node() {
         let done = user.command(&["drain", &nodes.names[0]]).output().await?;
         ensure!(done.status.success(), "{done:?}");
         ensure!(pods_of(&testbed.eye.now(), "web").all(|pod| node_of(pod) == nodes.names[1]), "it is not empty");
+        until_event(testbed, ("Node", &nodes.names[0]), "ReplicasLeft").await?;
         restart(testbed).await?;
         let events = events_for(testbed, &format!("node/{}", nodes.names[0])).await?;
         let left = format!("2 replicas of Deployment {}/web left, by WorkloadAction {}/", testbed.ns, testbed.ns);
@@ -254,6 +260,7 @@ fn a_drain_is_a_story_of_its_node() {
         let places = json!({"from": {"nodeName": from}, "to": {"nodeName": to}});
         testbed.act("back", json!({"moveApplication": with(json!({"selector": {"part-of": "shop"}}), places)})).await?;
         testbed.ends("back", DONE).await?;
+        until_event(testbed, ("Node", from), "ActionSucceeded").await?;
         restart(testbed).await?;
         let by = format!("WorkloadAction {}/back", testbed.ns);
         let events = [
@@ -286,6 +293,9 @@ fn a_loop_that_scales_is_a_story_of_the_loop_and_the_workload() {
         scaled_up(testbed).await?;
         for _ in 0..3 {
             scale(testbed).await?;
+        }
+        for kind in ["ClosedLoop", "Deployment"] {
+            until_events(testbed, (kind, "web"), "Scaled", 3).await?;
         }
         restart(testbed).await?;
         let change = |from: usize| format!("replicas {from} → {}: cpu 2 is below 5", from + 1);
@@ -365,6 +375,8 @@ fn left_out(note: &str) -> Option<u32> {
 fn a_pool_is_a_story_of_the_pool_and_its_workload() {
     pool_story("events-pool", async |testbed| {
         let _kubelet = pools::scaled(testbed, "cameras").await?;
+        until_events(testbed, ("SwarmPool", "cameras"), "Converged", 2).await?;
+        until_event(testbed, ("StatefulSet", WORKERS), "Scaled").await?;
         restart(testbed).await?;
         let workload = format!("StatefulSet/{WORKERS}: replicas 2 → 3");
         let events = [
