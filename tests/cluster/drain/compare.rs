@@ -195,6 +195,23 @@ async fn is_refused(testbed: &Testbed, side: &Side) -> Result<bool> {
     }
 }
 
+/// Waits until the watch has seen that so many pods of the scene are left on its first node. It does not see other
+/// namespaces.
+async fn catches_up(testbed: &Testbed, row: &Row, side: &Side, left: usize) -> Result<()> {
+    if side.namespace != testbed.ns {
+        return Ok(());
+    }
+    let counts = |pod: &Pod| {
+        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+        row.disturbance == Disturbance::Finished || !matches!(phase, Some("Succeeded" | "Failed"))
+    };
+    let seen = |seen: &Seen| {
+        let here = pods_of(seen, &side.app).filter(|pod| node_of(pod) == side.home && counts(pod));
+        (here.count() == left).then_some(())
+    };
+    testbed.eye.until(&format!("{left} pods of {} on {}", side.app, side.home), seen).await
+}
+
 /// Number of pods of the scene on its first node. Pods that have ended count only if the row is about them.
 async fn left(testbed: &Testbed, row: &Row, side: &Side) -> Result<usize> {
     let counts_finished = row.disturbance == Disturbance::Finished;
@@ -239,6 +256,7 @@ async fn drain(testbed: &Testbed, user: &User, row: &Row, side: &Side, is_ours: 
     let (code, text) = said(output?)?;
     let left = left(testbed, row, side).await?;
     ensure!((code, left) == (run.code, run.left), "exit code {code}, {left} left of {words:?}:\n{text}");
+    catches_up(testbed, row, side, left).await?;
     let period = run.options.iter().find_map(|option| option.strip_prefix("--grace-period=")).map(str::parse::<i64>);
     if let Some(period) = period.transpose()? {
         let has_period = |seen: &Seen| {
