@@ -72,6 +72,7 @@ impl AsFact for Pod {
             grace_seconds: self.template.grace,
             unschedulable: self.unschedulable.clone(),
             trouble: self.trouble.clone(),
+            refused: self.trouble.as_ref().is_some_and(|trouble| trouble.message.starts_with("OutOf")),
             hold: PodHold {
                 requests: self.template.requests,
                 cores: self.template.requests.cpu,
