@@ -309,19 +309,20 @@ fn a_rollout_after_moves_ends() {
         let affinity = json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}});
         let workload = Workload::deployment("web", 3).spec(with(nodes.terms(), json!({"affinity": affinity})));
         let scene = Scene::set(testbed, "web", 3, workload).await?;
-        let taken = || testbed.eye.look(|seen: &Seen| pods_of(seen, "web").map(|pod| node_of(pod)).collect::<Vec<_>>());
+        // A moved pod keeps its node until its kubelet has ended it.
+        let free = || {
+            testbed.eye.until("a node without a replica", |seen: &Seen| {
+                let taken: Vec<_> = pods_of(seen, "web").map(|pod| node_of(pod)).collect();
+                nodes.names.iter().find(|node| !taken.contains(node))
+            })
+        };
         for at in 0..3 {
-            let taken = taken();
-            let free = nodes.names.iter().find(|node| !taken.contains(node)).context("no free node")?;
             let name = format!("go-{at}");
-            testbed.act(&name, move_pod(&scene.pod(at).0, free)).await?;
+            testbed.act(&name, move_pod(&scene.pod(at).0, free().await?)).await?;
             testbed.ends(&name, DONE).await?;
         }
         // New pods have to share nodes with the old ones.
-        let taken = taken();
-        for free in nodes.names.iter().filter(|node| !taken.contains(node)) {
-            nodes.cordon(free).await?;
-        }
+        nodes.cordon(free().await?).await?;
         testbed.kubectl(&["rollout", "restart", "deployment/web"], None).await?;
         testbed.kubectl(&["rollout", "status", "deployment/web", "--timeout=90s"], None).await?;
         let verdict = scene.at_rest(testbed, 3).await?;
