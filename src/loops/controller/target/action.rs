@@ -14,7 +14,7 @@ use ganglion_api::closed_loop::reasons::LoopReason;
 use ganglion_api::execution::{Claim, Execution};
 use ganglion_api::marks;
 use ganglion_api::workload_action::{WorkloadAction, WorkloadActionSpec};
-use ganglion_core::facts::{DeploymentFact, Key, ReplicaSetFact};
+use ganglion_core::facts::{DeploymentFact, Key, ReplicaSetFact, StatefulSetFact};
 use ganglion_core::kind_path::KindPath;
 use ganglion_core::owners::is_owned;
 use ganglion_core::world::Origin;
@@ -65,12 +65,20 @@ pub async fn read_ahead(
             let found = world.get::<ReplicaSetFact>(&key);
             Some(("replicasets", found.map(|found| (found.id.clone(), found.scale.clone()))))
         }
+        ("apps/v1", "StatefulSet") => {
+            let found = world.get::<StatefulSetFact>(&key);
+            Some(("statefulsets", found.map(|found| (found.id.clone(), found.set.scale.clone()))))
+        }
         _ => None,
     });
     let Some((plural, found)) = cached else {
+        // Other kinds may own ReplicaSets. The action itself finds out whether it can move their replicas.
+        if template.move_.is_some() {
+            return Ok(TargetState::WorkloadAction(None));
+        }
         let words = format!(
-            "WorkloadActions are for Deployments and ReplicaSets of apps/v1, not for {kind} of {api_version}: use \
-             another action, or correct spec.target"
+            "in a loop, WorkloadActions create and delete replicas of Deployments, ReplicaSets and StatefulSets of \
+             apps/v1, not of {kind} of {api_version}: use another action, or correct spec.target"
         );
         return Ok(TargetState::Unfit(LoopReason::NotSupported, words));
     };
