@@ -382,9 +382,9 @@ async fn expression(scene: &Scene<'_>) -> Result<()> {
 async fn power(scene: &Scene<'_>) -> Result<()> {
     let agent = || json!({"name": "power", "power": {}});
     let said = scene.policy(json!({"agents": [agent()]}), "Serving", "False").await?;
-    ensure!(said.contains("no NodeConfig has predicted power"), "{said}");
+    ensure!(said.contains("no NodeConfig has current predicted power"), "{said}");
     scene.lands(json!({})).await?;
-    let linear = |cpu| Linear { base: 100.0, cpu, inlet: 3.0, pressure: 5.0 };
+    let linear = |cpu| Linear { base: 100.0, cpu, inlet: 3.0, pressure: 5.0, ..Linear::ZERO };
     let models = ModelServer::start(&[("thirsty", linear(4.0)), ("green", linear(1.5))]).await?;
     let green = 1;
     for (at, node) in scene.nodes.iter().enumerate() {

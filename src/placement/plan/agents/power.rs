@@ -87,7 +87,7 @@ impl Power {
 }
 
 const NO_CURVE: &str =
-    "no NodeConfig has predicted power (status.powerCurve): create a NodeConfig with predictor.powerConsumption";
+    "no NodeConfig has current predicted power: create one with predictor.powerConsumption, or see its DataAvailable";
 const OLD_CURVE: &str = "the predicted power of its NodeConfig is stale";
 const LINE: &str = ", by the straight line of the measured power, which is better than the predictor";
 const NO_USAGE: &str = "no NodeConfig has a fresh CPU usage";
