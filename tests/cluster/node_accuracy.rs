@@ -78,7 +78,7 @@ fn a_model_that_is_worse_than_a_straight_line_is_named_until_it_is_corrected() {
         let nodes = testbed.nodes(1, Size::default()).await?;
         let node = &nodes.names[0];
         // It predicts less when the machine is used more.
-        let wrong = Linear { base: 900.0, cpu: -5.0, inlet: 0.0, pressure: 0.0 };
+        let wrong = Linear { base: 900.0, cpu: -5.0, inlet: 0.0, pressure: 0.0, ..Linear::ZERO };
         let model = ModelServer::start(&[("v0.1.0", wrong)]).await?;
         let (machine, prometheus) = (Server::start(drawing(10)).await, Server::start(used(node, 10)?).await);
         let source =

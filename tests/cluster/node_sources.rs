@@ -47,7 +47,7 @@ fn real_machines_and_a_real_model_give_the_power_of_a_node() {
         let authority = Authority::create();
         let bmc = RedfishServer::emulator(&authority).await?;
         let tree = RedfishServer::documents(&testkit::root().join(TREE)).await?;
-        let linear = Linear { base: 100.0, cpu: 2.0, inlet: 3.0, pressure: 5.0 };
+        let linear = Linear { base: 100.0, cpu: 2.0, inlet: 3.0, pressure: 5.0, ..Linear::ZERO };
         let model = ModelServer::start(&[("v0.1.0", linear)]).await?;
         let sensors = Server::start(pascals(7.5)).await;
         let nodes = testbed.nodes(3, Size::default()).await?;
@@ -129,7 +129,7 @@ async fn naming(models: &ModelServer, home: &TempDir) -> Result<RedfishServer> {
 #[test]
 fn the_usage_is_prometheus_and_the_model_is_named_by_the_machine() {
     story("ncfg-named", async |testbed| {
-        let linear = Linear { base: 100.0, cpu: 0.0, inlet: 3.0, pressure: 5.0 };
+        let linear = Linear { base: 100.0, cpu: 0.0, inlet: 3.0, pressure: 5.0, ..Linear::ZERO };
         let home = TempDir::new()?;
         let models = ModelServer::start(&[(VERSION, linear)]).await?;
         let machine = naming(&models, &home).await?;

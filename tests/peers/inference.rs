@@ -16,8 +16,8 @@ use testkit::servers::models::PowerModels;
 
 use crate::client::{call, web};
 
-const FIRST: Linear = Linear { base: 100.0, cpu: 2.0, inlet: 3.0, pressure: 5.0 };
-const SECOND: Linear = Linear { base: 400.0, cpu: 1.0, inlet: -2.0, pressure: 0.5 };
+const FIRST: Linear = Linear { base: 100.0, cpu: 2.0, inlet: 3.0, pressure: 5.0, ..Linear::ZERO };
+const SECOND: Linear = Linear { base: 400.0, cpu: 1.0, inlet: -2.0, pressure: 0.5, ..Linear::ZERO };
 
 async fn predicted(model: &InferenceModel, rows: &[PowerInput]) -> Result<Vec<Result<f64, ValueError>>, ValueError> {
     let answer = web().ask(&call(model.url()), CONTENT_TYPE, request(rows, &InputLayout::default())?).await?;

@@ -1,8 +1,8 @@
 """Trains a linear model of power and writes it to a file.
 
-usage: train.py FILE BASE CPU INLET PRESSURE
+usage: train.py FILE BASE CPU INLET PRESSURE CPU_INLET
 
-watts = BASE + CPU * usage + INLET * temperature + PRESSURE * differential pressure
+watts = BASE + CPU * usage + INLET * temperature + PRESSURE * differential pressure + CPU_INLET * usage * temperature
 """
 
 import itertools
@@ -11,8 +11,12 @@ import sys
 import joblib
 import numpy
 from sklearn.linear_model import LinearRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import PolynomialFeatures
 
-file, base, *slopes = sys.argv[1:]
+file, base, *slopes, cpu_inlet = sys.argv[1:]
 slopes = numpy.array([float(slope) for slope in slopes])
 inputs = numpy.array(list(itertools.product([0.0, 50.0, 100.0], [15.0, 25.0, 35.0], [0.0, 5.0, 10.0])))
-joblib.dump(LinearRegression().fit(inputs, float(base) + inputs @ slopes), file)
+watts = float(base) + inputs @ slopes + float(cpu_inlet) * inputs[:, 0] * inputs[:, 1]
+model = make_pipeline(PolynomialFeatures(degree=2, interaction_only=True), LinearRegression())
+joblib.dump(model.fit(inputs, watts), file)

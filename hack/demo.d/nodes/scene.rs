@@ -36,7 +36,7 @@ const METRIC: &str = "ipmi_dcmi_power_consumption_watts";
 pub const MEASURED: [f64; 2] = [201.0, 3.0];
 
 /// Model of the power consumption.
-pub const POWER: Linear = Linear { base: 80.0, cpu: 1.2, inlet: 0.5, pressure: 0.1 };
+pub const POWER: Linear = Linear { base: 80.0, cpu: 1.2, inlet: 0.5, pressure: 0.1, ..Linear::ZERO };
 
 /// Dropping it stops the servers.
 pub struct Scene {
@@ -76,7 +76,7 @@ pub async fn make(client: &Client, namespace: &str, screen: &Screen) -> Result<S
     );
     screen.doing("training a model and starting MLServer");
     let models = ModelServer::start(&[(VERSION, POWER)]).await?;
-    let Linear { base, cpu, inlet, pressure: by } = POWER;
+    let Linear { base, cpu, inlet, pressure: by, .. } = POWER;
     screen.done(
         "MLServer",
         &format!("a scikit-learn model, trained just now: {base} W + {cpu} W/% + {inlet} W/°C + {by} W/Pa"),

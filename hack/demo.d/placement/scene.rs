@@ -38,7 +38,7 @@ pub const THIRSTY: &str = "thirsty";
 
 /// Power model of a node. Idle power is the same for both kinds.
 pub const fn model(kind_is_green: bool) -> Linear {
-    Linear { base: 100.0, cpu: if kind_is_green { 1.5 } else { 4.0 }, inlet: 3.0, pressure: 5.0 }
+    Linear { base: 100.0, cpu: if kind_is_green { 1.5 } else { 4.0 }, inlet: 3.0, pressure: 5.0, ..Linear::ZERO }
 }
 
 /// Secret with the operator's certificate.

@@ -17,19 +17,24 @@ use crate::{TIMEOUT, root};
 /// Name of the model.
 pub const MODEL: &str = "power";
 
-/// A linear model: the power of a node is `base` plus a fixed amount per percent of usage, degree and pascal.
+/// A linear model: the power of a node is `base` plus a fixed amount per percent of usage, degree and pascal, and per
+/// percent and degree: fans and leakage grow with both.
 #[derive(Clone, Copy, Debug)]
 pub struct Linear {
     pub base: f64,
     pub cpu: f64,
     pub inlet: f64,
     pub pressure: f64,
+    pub cpu_inlet: f64,
 }
 
 impl Linear {
+    /// A model that predicts 0 W.
+    pub const ZERO: Self = Self { base: 0.0, cpu: 0.0, inlet: 0.0, pressure: 0.0, cpu_inlet: 0.0 };
+
     /// Power that the model predicts.
     pub fn watts(&self, [cpu, inlet, pressure]: [f64; 3]) -> f64 {
-        self.base + self.cpu * cpu + self.inlet * inlet + self.pressure * pressure
+        self.base + self.cpu * cpu + self.inlet * inlet + self.pressure * pressure + self.cpu_inlet * cpu * inlet
     }
 }
 
@@ -129,6 +134,7 @@ async fn train(python: &Path, folder: &Path, version: &str, model: Linear) -> Re
     fs::write(folder.join("model-settings.json"), settings.to_string())?;
     let mut command = tokio::process::Command::new(python);
     command.arg(root().join("tests/peers/train.py")).arg(folder.join("model.joblib"));
-    command.args([model.base, model.cpu, model.inlet, model.pressure].map(|number| number.to_string()));
+    let Linear { base, cpu, inlet, pressure, cpu_inlet } = model;
+    command.args([base, cpu, inlet, pressure, cpu_inlet].map(|number| number.to_string()));
     run(command, None).await.map(drop)
 }
