@@ -10,6 +10,7 @@ mod alike;
 mod applications;
 mod availability;
 mod bystanders;
+mod chain;
 mod checks;
 mod choices;
 mod cluster_check;

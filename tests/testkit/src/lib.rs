@@ -5,6 +5,7 @@
 //!   [`proxy`]: a proxy between the two that can hold, drop and answer requests;
 //!   [`plugin`]: the program as a kubectl plugin.
 //! - [`eye`]: an independent watch; [`verdict`] and [`kstatus`]: evaluations of what it saw.
+//! - [`chain`]: one chain through all parts of the operator, for the demo and the stories.
 //! - [`autoscaling`]: simulated loads, and capacity that follows them.
 //! - [`former`]: former versions of the operator, for tests of upgrades.
 //! - [`testbed`]: one namespace with its own operator, for each test on a control plane.
@@ -22,6 +23,7 @@
 
 pub mod action;
 pub mod autoscaling;
+pub mod chain;
 pub mod eye;
 pub mod former;
 pub mod gitops;

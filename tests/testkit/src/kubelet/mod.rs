@@ -64,12 +64,14 @@ pub struct KubeletOptions {
     pub react: Duration,
     /// Additional arguments of the worker.
     pub arguments: Vec<String>,
+    /// CPUs of the node.
+    pub cores: u32,
 }
 
 impl Default for KubeletOptions {
-    /// The delays of a real kubelet, and no additional arguments.
+    /// The delays of a real kubelet, no additional arguments, and a large node.
     fn default() -> Self {
-        Self { sync: Duration::from_secs(60), react: Duration::from_millis(100), arguments: Vec::new() }
+        Self { sync: Duration::from_secs(60), react: Duration::from_millis(100), arguments: Vec::new(), cores: 64 }
     }
 }
 
@@ -117,9 +119,10 @@ impl Kubelet {
         let node = format!("{namespace}-{name}");
         let api: Api<Node> = Api::all(client.clone());
         api.create(&PostParams::default(), &manifest(&node, namespace)?).await?;
+        let size = json!({"cpu": options.cores.to_string(), "memory": "64Gi", "pods": "500"});
         let ready = json!({"status": {
-            "capacity": {"cpu": "64", "memory": "64Gi", "pods": "500"},
-            "allocatable": {"cpu": "64", "memory": "64Gi", "pods": "500"},
+            "capacity": size,
+            "allocatable": size,
             "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "",
                 "lastHeartbeatTime": jiff::Timestamp::now().to_string(), "lastTransitionTime": jiff::Timestamp::now().to_string()}],
         }});

@@ -6,6 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use serde_json::json;
 use tempfile::TempDir;
 use tokio::net::TcpStream;
 
@@ -98,6 +99,61 @@ impl Drop for RedfishServer {
         let _ = self.server.kill();
         let _ = self.server.wait();
     }
+}
+
+/// A machine whose BMC reports its inlet temperature, which can be set.
+pub struct HeatedMachine {
+    folder: TempDir,
+    server: RedfishServer,
+}
+
+impl HeatedMachine {
+    /// Starts the BMC.
+    pub async fn start(celsius: f64) -> Result<Self> {
+        let folder = TempDir::new()?;
+        let chassis = "/redfish/v1/Chassis";
+        let one = format!("{chassis}/1");
+        let documents = [
+            ("", json!({"@odata.id": "/redfish/v1/", "Chassis": {"@odata.id": chassis}})),
+            ("Chassis", json!({"@odata.id": chassis, "Members": [{"@odata.id": one}]})),
+            (
+                "Chassis/1",
+                json!({"@odata.id": one, "ChassisType": "RackMount", "Thermal": {"@odata.id": format!("{one}/Thermal")}}),
+            ),
+        ];
+        for (path, document) in documents {
+            let path = folder.path().join(path);
+            fs::create_dir_all(&path)?;
+            fs::write(path.join("index.json"), document.to_string())?;
+        }
+        fs::create_dir(folder.path().join(THERMAL))?;
+        write_inlet(folder.path(), celsius)?;
+        let server = RedfishServer::documents(folder.path()).await?;
+        Ok(Self { folder, server })
+    }
+
+    /// Sets the inlet temperature.
+    pub fn set_inlet(&self, celsius: f64) -> Result<()> {
+        write_inlet(self.folder.path(), celsius)
+    }
+
+    /// Port of the BMC.
+    pub const fn port(&self) -> u16 {
+        self.server.port
+    }
+}
+
+/// Folder of the document with the temperatures.
+const THERMAL: &str = "Chassis/1/Thermal";
+
+/// Replaces the document at once, so that no reader gets half of it.
+fn write_inlet(folder: &Path, celsius: f64) -> Result<()> {
+    let sensor = json!({"MemberId": "0", "Name": "Inlet Temp", "ReadingCelsius": celsius, "PhysicalContext": "Intake",
+        "Status": {"State": "Enabled"}});
+    let document = json!({"@odata.id": format!("/redfish/v1/{THERMAL}"), "Temperatures": [sensor]});
+    let next = folder.join("next.json");
+    fs::write(&next, document.to_string())?;
+    Ok(fs::rename(next, folder.join(THERMAL).join("index.json"))?)
 }
 
 /// Starts one of the programs; it dies with the test, even if the test is killed.
