@@ -4,6 +4,7 @@
 //! watch of the demo. The operator's own statements do not count, except for the end of an action.
 
 mod acts;
+mod chain;
 mod judge;
 mod loops;
 mod narrator;
@@ -62,6 +63,8 @@ enum Play {
     Swarm,
     /// The stock kube-scheduler queries a policy, which avoids risky nodes and prefers green ones.
     Placement,
+    /// A rack gets hot: loops, actions, policies and a pool make its workloads leave.
+    Chain,
 }
 
 #[tokio::main]
@@ -104,6 +107,7 @@ async fn play(play: Play, screen: &Screen, stage: &mut Stage) -> Result<bool> {
         Play::Nodes => nodes::play(screen, stage).await,
         Play::Swarm => swarm::play(screen, stage).await,
         Play::Placement => placement::play(screen, stage).await,
+        Play::Chain => chain::play(screen, stage).await,
     }
 }
 
@@ -138,6 +142,13 @@ fn hints(play: Play) -> &'static [&'static str] {
             "kubectl -n NS get cm swarm-worker-config -o yaml",
             "cargo run -- timeline pool $(kubectl -n NS get swp -o name | cut -d / -f 2) -n NS",
             "cargo run -- top swp -n NS",
+        ],
+        // The machines and the workers have stopped.
+        Play::Chain => &[
+            "kubectl -n NS get loop,mon,dec,exe",
+            "kubectl -n NS get wa,pods -o wide",
+            "cargo run -- timeline loop web -n NS --svg web.svg   # open it in a browser",
+            "cargo run -- top -n NS",
         ],
         Play::Placement => &[
             "kubectl -n NS get plpol,ncfg",

@@ -15,10 +15,10 @@ use testkit::plane::install::{ACCOUNT, Installed, NAMESPACE, running};
 use testkit::process::free_port;
 
 use super::screen::Screen;
-use super::{Options, Play, nodes, placement, swarm};
+use super::{Options, Play, chain, nodes, placement, swarm};
 
-/// Number of nodes of the local control plane.
-const NODES: usize = 6;
+/// Number of simulated nodes of the local control plane.
+const NODES: usize = testkit::chain::NODES;
 
 /// Maximum time for the deletion of a namespace.
 const FAREWELL: Duration = Duration::from_secs(60);
@@ -53,6 +53,7 @@ impl Stage {
                 Play::Nodes => Some(nodes::SETTINGS),
                 Play::Swarm => Some(swarm::SETTINGS),
                 Play::Placement => Some(placement::SETTINGS),
+                Play::Chain => Some(chain::SETTINGS),
             },
             extender: None,
             plane: None,
