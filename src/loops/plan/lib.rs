@@ -15,6 +15,7 @@
 //! | `tuning/` | how a slow loop finds what to tune in a fast loop, and which tuned policy is in effect |
 //! | `sources/` | values from what servers and the API server answer, one file for each kind of source |
 //! | `check` | forecast of the loop's decision on given values, for `ganglion check` |
+//! | `replay/` | what the stages would have decided on recorded values, on a virtual clock |
 //! | `forecast/` | the demand of the near future from that of past seasons, and whether it can be trusted |
 //! | `explain/` | the text of `ganglion explain` |
 //! | `import/` | loops that do the same as a HorizontalPodAutoscaler or a ScaledObject, and the handover to them |
@@ -53,6 +54,7 @@ pub mod forecast;
 pub mod import;
 pub mod monitoring;
 pub mod proposal;
+pub mod replay;
 pub mod rung;
 pub mod schedule;
 pub mod sources;

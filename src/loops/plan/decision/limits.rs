@@ -230,7 +230,7 @@ impl OscillationLimit {
 }
 
 /// Returns the times of actions whose direction is opposite to the previous action on the same dimension.
-fn reversals(acts: &[Act]) -> Vec<Timestamp> {
+pub fn reversals(acts: &[Act]) -> Vec<Timestamp> {
     let mut found = Vec::new();
     for (index, act) in acts.iter().enumerate() {
         if act.direction == Direction::Neither {

@@ -1,7 +1,7 @@
 //! Evaluates the formulas of a Monitoring on the values in its status.
 
 use super::formula::{FormulaOperand, FormulaValue, MetricFormula};
-use super::level::{Levels, MetricState};
+use super::level::MetricState;
 use super::rules::{MonitoringRules, NO_MORE, ObserveContext};
 use super::stored_values::{mark_unknown, metric_state, reading};
 use super::value::{NOT_YET, SourceResult, SourceValue};
@@ -22,7 +22,7 @@ impl MonitoringRules {
             });
             let why = match computed {
                 Ok(reading) => {
-                    let is_over = self.levels(metric).is_some_and(|levels| elapsed(&reading.at, now) > levels.after);
+                    let is_over = self.levels_of(metric).is_some_and(|levels| elapsed(&reading.at, now) > levels.after);
                     status.values.retain(|old| &old.metric != metric);
                     status.values.push(reading);
                     is_over.then(|| NO_MORE.to_owned())
@@ -48,7 +48,7 @@ impl MonitoringRules {
         let names = formula.formula.operands().iter();
         names
             .map(|name| {
-                self.levels(name).map_or_else(
+                self.levels_of(name).map_or_else(
                     || replicas(context),
                     |levels| operand(status, name, metric_state(status, name, levels, context.now)),
                 )
@@ -74,10 +74,6 @@ impl MonitoringRules {
         }
         described.sort_by_key(|(metric, _)| self.place(metric));
         described
-    }
-
-    fn levels(&self, metric: &str) -> Option<&Levels> {
-        self.metrics.iter().find(|(name, _)| name == metric).map(|(_, levels)| levels)
     }
 }
 

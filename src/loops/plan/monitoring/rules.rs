@@ -179,6 +179,17 @@ impl MonitoringRules {
         !is_metric && self.formulas.iter().any(|one| one.formula.operands().iter().any(|name| name == REPLICAS))
     }
 
+    /// Levels of a metric; None if it is no metric of the loop.
+    pub fn levels_of(&self, metric: &str) -> Option<&Levels> {
+        self.metrics.iter().find(|(name, _)| name == metric).map(|(_, levels)| levels)
+    }
+
+    /// Whether an action on side Target needs the values of single pods of this metric.
+    pub fn tracks_pods_of(&self, metric: &str) -> bool {
+        let mut tracked = self.tracking.iter().flat_map(|tracking| &tracking.sources);
+        tracked.any(|source| source.metric == metric && source.is_of_pods)
+    }
+
     /// Returns the measurement of a pushed sample that arrived at this time. It requests every pushed metric.
     pub fn pushed(&self, sample: &Sample, arrived: Timestamp) -> Measurement {
         let value = |key: &str| match sample.values.get(key) {

@@ -3,7 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
-use super::level::{Levels, MetricState, RangedValue};
+use super::level::{MetricState, RangedValue};
 use super::rules::{MonitoringRules, ObserveContext};
 use super::stored_values::metric_state;
 use super::tracking::{OwnScaling, PassMemory, TargetNews, TargetReading, TrackedSource, TrackingRules};
@@ -196,10 +196,6 @@ impl MonitoringRules {
                 TrackInput::Unknown(unknown.map_or_else(|| "it has no value".to_owned(), |one| one.message.clone()))
             }
         }
-    }
-
-    fn levels_of(&self, metric: &str) -> Option<&Levels> {
-        self.metrics.iter().find(|(name, _)| name == metric).map(|(_, levels)| levels)
     }
 }
 
