@@ -9,7 +9,7 @@
 //! | `web` | a single request, over pooled connections; calls of gRPC methods |
 //! | `trust` | verification of server certificates |
 //! | `cloud_events`, `signature` | events: one request for each attempt, and its signature |
-//! | `prometheus` | a number from an answer |
+//! | `prometheus` | a number from an answer; the values of a range of time |
 //! | `partial` | how servers say that an answer is partial |
 //! | `pressure`, `node_usage`, `inference` | values of nodes: requests, and parsing of answers |
 //! | `value` | shared by these: errors, and names that may be shown |

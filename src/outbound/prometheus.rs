@@ -1,6 +1,9 @@
 //! Numbers from a Prometheus server, or from one with the same API: a single number, or one number per label value.
 //!
-//! Texts of the server are not passed on, except its warnings: they may quote what only the server can see.
+//! Texts of the server are not passed on, except its warnings: they may quote what only the server can see. `range` has
+//! values of the past, for commands.
+
+pub mod range;
 
 use std::borrow::Cow;
 
@@ -76,11 +79,17 @@ type InstantSample = (f64, String);
 
 /// URL of a query at the current time. `base` is the URL of the server, without `/api/v1`.
 pub fn query_url(base: &str, query: &str) -> Result<Url, Error> {
+    let mut url = api_url(base, "query")?;
+    url.query_pairs_mut().append_pair("query", query);
+    Ok(url)
+}
+
+/// URL of a part of the API.
+fn api_url(base: &str, part: &str) -> Result<Url, Error> {
     let mut url = parse(base)?;
     if let Ok(mut path) = url.path_segments_mut() {
-        path.pop_if_empty().extend(["api", "v1", "query"]);
+        path.pop_if_empty().extend(["api", "v1", part]);
     }
-    url.query_pairs_mut().append_pair("query", query);
     Ok(url)
 }
 
@@ -152,15 +161,19 @@ fn single_point(data: &Data<'_>) -> Result<Point, String> {
         kind @ ("string" | "matrix") => return Err(format!("the query gives a {kind}, not a number")),
         _ => return Err(wrong()),
     };
-    if quantity::number(&value).is_err() {
-        return Err(match value.as_str() {
-            "NaN" | "+Inf" | "-Inf" => format!("the query gives {value}, which is not a number"),
-            other => format!("the query gives {}, not a number", kind_of_text(other)),
-        });
-    }
+    let value = number(value)?;
     // A float represents times to the microsecond for centuries.
     let at = SignedDuration::try_from_secs_f64(at).and_then(Timestamp::from_duration).map_err(|_| wrong())?;
     Ok(Point { value, at })
+}
+
+/// Checks that the value is a finite number.
+fn number(value: String) -> Result<String, String> {
+    match value.as_str() {
+        text if quantity::number(text).is_ok() => Ok(value),
+        "NaN" | "+Inf" | "-Inf" => Err(format!("the query gives {value}, which is not a number")),
+        other => Err(format!("the query gives {}, not a number", kind_of_text(other))),
+    }
 }
 
 fn labelled(data: &Data<'_>, label: &str) -> Result<Vec<LabelledNumber>, String> {
