@@ -10,6 +10,7 @@ pub mod drain;
 pub mod explain;
 mod explain_labels;
 mod explain_placement;
+mod file;
 pub mod import;
 mod manifests;
 mod objects;

@@ -7,7 +7,6 @@ mod action;
 mod build;
 mod conditions;
 mod events;
-mod file;
 mod follow;
 mod graph;
 mod loops;
@@ -32,6 +31,7 @@ use jiff::{SignedDuration, Timestamp};
 use thiserror::Error as ThisError;
 
 use super::cluster::{self, ClusterOptions};
+use super::file;
 use super::objects;
 use super::parse_duration;
 use super::signals::{INTERRUPTED, SignalsError, interrupts};
