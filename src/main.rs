@@ -26,6 +26,7 @@ fn main() -> anyhow::Result<ExitCode> {
         Command::Explain(explain) => Ok(to_its_end(cli::explain::explain(explain))??),
         Command::Plan(plan) => return Ok(to_its_end(cli::plan::plan(plan))??),
         Command::Import(import) => return Ok(to_its_end(cli::import::import(import))??),
+        Command::Replay(replay) => return Ok(to_its_end(cli::replay::replay(replay))??),
         Command::Check(check) => return Ok(to_its_end(cli::check::check(check))??),
         Command::Approve(approve) => Ok(to_its_end(cli::approve::approve(approve))??),
     };

@@ -19,6 +19,7 @@ pub mod plan;
 mod progress;
 pub mod push;
 pub mod remove;
+pub mod replay;
 mod signals;
 pub mod timeline;
 pub mod top;
@@ -90,6 +91,9 @@ pub enum Command {
     /// Checks loops before they are applied: whether they would work, and what they would do now. With `cluster`,
     /// checks an installation.
     Check(check::CheckArgs),
+    /// Shows what a loop would have decided on the values of the last days, from Prometheus or a CSV file; or two loops
+    /// side by side. Changes nothing.
+    Replay(replay::ReplayArgs),
     /// Prints a ClosedLoop that does the same as a HorizontalPodAutoscaler or a ScaledObject, and the differences; or
     /// hands over to it, or back.
     Import(import::ImportArgs),
@@ -189,6 +193,8 @@ pub enum Error {
     Drain(#[from] drain::Error),
     #[error(transparent)]
     Remove(#[from] remove::Error),
+    #[error(transparent)]
+    Replay(#[from] replay::Error),
     #[error(transparent)]
     Timeline(#[from] timeline::Error),
     #[error(transparent)]
