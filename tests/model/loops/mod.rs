@@ -8,6 +8,7 @@ mod driver;
 mod flaw;
 mod invariants;
 mod process;
+mod replayed;
 mod rest;
 mod setup;
 mod watch;
