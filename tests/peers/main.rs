@@ -8,5 +8,6 @@ mod pictures;
 mod polls;
 mod queries;
 mod redfish;
+mod replay;
 mod scaler;
 mod usage;
