@@ -13,6 +13,7 @@ mod memory;
 mod nodes;
 mod placement;
 mod queue;
+mod replay;
 mod swarm;
 mod tenants;
 mod unit;
@@ -86,6 +87,8 @@ enum Name {
     Queue,
     /// Placement: filter and score requests of kube-scheduler, compared with a handler that only reads them.
     Placement,
+    /// Replays: time for a week of three metrics.
+    Replay,
     /// Swarm pools: the assignment of a million jobs, compared with a sort of their names.
     Swarm,
     /// Tenants: latencies of one tenant while another one is hostile, compared with the same load on ConfigMaps.
@@ -132,6 +135,7 @@ async fn measure(options: &Options) -> Result<bool> {
         Name::Nodes => nodes::run(&mut bench).await,
         Name::Queue => queue::run(&mut bench).await,
         Name::Placement => placement::run(&mut bench).await,
+        Name::Replay => replay::run(&mut bench),
         Name::Swarm => swarm::run(&mut bench).await,
         Name::Tenants => tenants::run(&mut bench).await,
         Name::Watchers => {
