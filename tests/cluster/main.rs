@@ -78,6 +78,7 @@ mod refused;
 mod release;
 mod remove;
 mod replacements;
+mod replays;
 mod rollouts;
 mod samples;
 mod scaling;
