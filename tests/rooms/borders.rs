@@ -161,10 +161,11 @@ const ROOMS: &[Room] = &[
             "ganglion-pools-plan",
             "ganglion-runtime",
         ],
-        tests_may_use: &["testkit"],
+        tests_may_use: &["lab", "testkit"],
         libraries: None,
         must_not_name: &[UNFRAMED],
     },
+    Room { name: "lab", may_use: &[], tests_may_use: &[], libraries: None, must_not_name: &[CLOCKS] },
     Room {
         name: "testkit",
         may_use: &["ganglion-api", "ganglion-loops-plan"],
