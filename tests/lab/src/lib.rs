@@ -1,6 +1,8 @@
 //! The lab: recorded or generated workloads on simulated clusters, with several schedulers, to compare what they cost
 //! and what they leave undone. `hack/bench worth` runs it; `hack/bench.d/WORTH.md` describes formats and method.
 
+pub mod cluster;
+pub mod contender;
 pub mod csv;
 pub mod fleet;
 pub mod trace;

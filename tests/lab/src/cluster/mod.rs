@@ -1,0 +1,20 @@
+//! A simulated cluster in virtual time: servers, pods that share their CPU, a scheduler, and autoscaled services.
+//!
+//! A step lasts [`STEP`]. Within a step usage is constant. Owns what happens; a [`Placer`] decides where.
+
+mod ledger;
+mod node;
+mod placer;
+mod pod;
+mod service;
+mod share;
+mod simulation;
+
+#[cfg(test)]
+mod tests;
+
+pub use ledger::{MEASURES, MeasureKind, RunMeasures};
+pub use node::{LabNode, OVERLOAD, UsageStatistics};
+pub use placer::{Placer, PodRequest};
+pub use service::{ReplicaScaling, TARGET, time};
+pub use simulation::{LabRun, PlacedPodAt, RunSettings, STEP, run};

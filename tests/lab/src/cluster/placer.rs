@@ -1,0 +1,44 @@
+//! The interface of schedulers.
+
+use super::node::LabNode;
+
+/// A pod that waits for a node.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PodRequest {
+    /// Index of the pod, unique in the run.
+    pub pod: usize,
+    /// Requested cores and GiB.
+    pub cpu: f64,
+    pub memory: f64,
+}
+
+/// Scores nodes for pods, and is told what the API server and the metrics would tell a scheduler.
+pub trait Placer {
+    /// Points of each candidate, in their order; None: the pod must not run there now. All candidates have room. `now`:
+    /// seconds since the begin of the run.
+    fn points(
+        &mut self,
+        pod: &PodRequest,
+        candidates: &[usize],
+        nodes: &[LabNode],
+        now: i64,
+    ) -> Result<Vec<Option<f64>>, anyhow::Error>;
+
+    /// Usage of all nodes has been measured; inlet temperatures in degrees Celsius.
+    fn sampled(&mut self, _nodes: &[LabNode], _inlets: &[f64], _now: i64) -> Result<(), anyhow::Error> {
+        Ok(())
+    }
+
+    /// A pod was bound to a node.
+    fn bound(&mut self, _pod: &PodRequest, _node: usize, _now: i64) -> Result<(), anyhow::Error> {
+        Ok(())
+    }
+
+    /// A pod that was bound at this time runs: measured usage includes it from now on.
+    fn started(&mut self, _pod: &PodRequest, _node: usize, _bound: i64) -> Result<(), anyhow::Error> {
+        Ok(())
+    }
+
+    /// A bound pod has left its node.
+    fn ended(&mut self, _pod: &PodRequest) {}
+}

@@ -1,0 +1,396 @@
+//! A run: a workload on a fleet, with one scheduler.
+
+use anyhow::{Context, Result};
+use fastrand::Rng;
+
+use super::ledger::{Ledger, RunMeasures};
+use super::node::LabNode;
+use super::placer::{Placer, PodRequest};
+use super::pod::{LabPod, PodDemand, PodPlace};
+use super::service::{ReplicaScaling, ScaledService, services};
+use super::share::{WantedCpu, divide};
+use crate::fleet::{HeatModel, ServerFleet};
+use crate::trace::{WorkKind, WorkTrace};
+
+/// Length of a step in seconds: the interval of a HorizontalPodAutoscaler.
+pub const STEP: i64 = 15;
+
+/// Interval at which the current usage of nodes is measured, in seconds.
+const SAMPLES: i64 = 30;
+
+/// Interval at which statistics of usage are published, in seconds.
+const STATISTICS: i64 = 60;
+
+/// Time after which a bound pod has started, in seconds.
+const START: i64 = STEP;
+
+/// Time after which a replica of a scaled service serves, in seconds.
+const READY: i64 = 30;
+
+/// Settings of a run.
+#[derive(Clone, Copy, Debug)]
+pub struct RunSettings {
+    /// Seed of the choice among nodes with equal points.
+    pub seed: u64,
+    /// Seconds at the begin that do not count: until then the cluster fills, and usage is unknown.
+    pub warm_up: i64,
+    pub scaling: ReplicaScaling,
+}
+
+/// Node that a scheduler chose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlacedPodAt {
+    /// Index of the pod: for jobs, and for services that are not scaled, that of the trace.
+    pub pod: usize,
+    pub node: usize,
+    /// Seconds since the begin.
+    pub at: i64,
+}
+
+/// Result of a run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LabRun {
+    pub measures: RunMeasures,
+    /// All choices, in order: what another ground must repeat on the same input.
+    pub placed: Vec<PlacedPodAt>,
+}
+
+struct LabSimulation<'a> {
+    trace: &'a WorkTrace,
+    settings: RunSettings,
+    heat: HeatModel,
+    nodes: Vec<LabNode>,
+    pods: Vec<LabPod>,
+    /// Indexes of the pods that wait, the oldest first.
+    pending: Vec<usize>,
+    /// Indexes of the bound pods that have not started.
+    starting: Vec<usize>,
+    services: Vec<ScaledService>,
+    /// Position of the next pod of the trace.
+    arrived: usize,
+    /// Site of each pod of the trace.
+    sites: Vec<usize>,
+    random: Rng,
+    ledger: Ledger,
+    placed: Vec<PlacedPodAt>,
+}
+
+/// Runs a trace on a fleet. Fails if the trace is empty, or if the scheduler does.
+pub fn run(trace: &WorkTrace, fleet: &ServerFleet, placer: &mut dyn Placer, settings: RunSettings) -> Result<LabRun> {
+    let steps = (trace.duration() / STEP as f64).ceil() as usize;
+    anyhow::ensure!(steps as i64 * STEP > settings.warm_up, "the trace ends within the warm-up time");
+    let mut simulation = LabSimulation::new(trace, fleet, steps, settings)?;
+    for step in 0..steps {
+        simulation.step(step, placer).with_context(|| format!("{} s after the begin", step as i64 * STEP))?;
+    }
+    simulation.close(steps as i64 * STEP);
+    Ok(LabRun { measures: simulation.ledger.measures(), placed: simulation.placed })
+}
+
+impl<'a> LabSimulation<'a> {
+    fn new(trace: &'a WorkTrace, fleet: &ServerFleet, steps: usize, settings: RunSettings) -> Result<Self> {
+        let pools: Vec<&str> = trace.pools().into_keys().collect();
+        let sites = fleet.sites().max(1);
+        let site = |pool: &str| pools.binary_search(&pool).unwrap_or(0) % sites;
+        let services = match settings.scaling {
+            ReplicaScaling::Fixed => Vec::new(),
+            scaling @ (ReplicaScaling::Tracking | ReplicaScaling::Forecast(_)) => {
+                services(trace, steps, STEP, scaling, site)?
+            }
+        };
+        let mut simulation = Self {
+            trace,
+            settings,
+            heat: HeatModel::new(fleet),
+            nodes: fleet.servers.iter().cloned().map(LabNode::new).collect(),
+            pods: Vec::new(),
+            pending: Vec::new(),
+            starting: Vec::new(),
+            services,
+            arrived: 0,
+            sites: trace.pods.iter().map(|pod| site(&pod.pool)).collect(),
+            random: Rng::with_seed(settings.seed),
+            ledger: Ledger::default(),
+            placed: Vec::new(),
+        };
+        simulation.fill();
+        Ok(simulation)
+    }
+
+    /// Lists the pods of the trace, so that they have their indexes, and the first replicas of services.
+    fn fill(&mut self) {
+        for (index, pod) in self.trace.pods.iter().enumerate() {
+            let (usage, lifetime) = (pod.usage.clone(), pod.lifetime);
+            let demand = match pod.kind {
+                WorkKind::Job => PodDemand::Job { usage, lifetime, progress: 0.0 },
+                WorkKind::Service => PodDemand::Alone { usage, arrival: pod.arrival, ends: pod.ends() },
+            };
+            let request = PodRequest { pod: index, cpu: pod.cpu, memory: pod.memory };
+            let place = PodPlace::Gone;
+            self.pods.push(LabPod { request, site: self.sites[index], created: 0, demand, place });
+        }
+        for service in 0..self.services.len() {
+            self.scale(service, self.services[service].initial, 0);
+        }
+    }
+
+    fn counts(&self, now: i64) -> bool {
+        now >= self.settings.warm_up
+    }
+
+    fn step(&mut self, step: usize, placer: &mut dyn Placer) -> Result<()> {
+        let now = step as i64 * STEP;
+        for service in 0..self.services.len() {
+            let replicas = i32::try_from(self.services[service].pods.len()).unwrap_or(i32::MAX);
+            let desired = if step == 0 { replicas } else { self.services[service].desired(replicas, now) };
+            self.scale(service, desired, now);
+        }
+        self.end_pods(now, placer);
+        self.start_pods(now, placer)?;
+        if now % SAMPLES == 0 {
+            self.sample(now, placer)?;
+        }
+        self.admit(now);
+        self.schedule(now, placer)?;
+        self.consume(step, now);
+        Ok(())
+    }
+
+    fn end_pods(&mut self, now: i64, placer: &mut dyn Placer) {
+        let bound = self.nodes.iter().flat_map(|node| node.pods.iter().copied());
+        let over: Vec<usize> = bound.filter(|pod| self.is_over(*pod, now)).collect();
+        for pod in over {
+            self.release(pod, placer);
+        }
+        let waiting = std::mem::take(&mut self.pending);
+        for pod in waiting {
+            if !self.is_over(pod, now) {
+                self.pending.push(pod);
+                continue;
+            }
+            self.pods[pod].place = PodPlace::Gone;
+            self.note_pending(pod, now);
+        }
+    }
+
+    /// Whether a pod has to leave: its work is over, or its service has removed it.
+    fn is_over(&self, pod: usize, now: i64) -> bool {
+        let is_removed = match &self.pods[pod].demand {
+            PodDemand::Replica { service } => !self.services[*service].pods.contains(&pod),
+            PodDemand::Job { .. } | PodDemand::Alone { .. } => false,
+        };
+        is_removed || self.pods[pod].is_over(now)
+    }
+
+    fn note_pending(&mut self, pod: usize, until: i64) {
+        let created = self.pods[pod].created;
+        if self.counts(created) {
+            self.ledger.add_pending((until - created) as f64);
+        }
+    }
+
+    fn release(&mut self, pod: usize, placer: &mut dyn Placer) {
+        let Some(node) = self.pods[pod].node() else { return };
+        let request = &self.pods[pod].request;
+        let node = &mut self.nodes[node];
+        node.pods.retain(|bound| *bound != pod);
+        // Sums of fractions are not exact: an empty node requests nothing.
+        node.requested_cpu = if node.pods.is_empty() { 0.0 } else { node.requested_cpu - request.cpu };
+        node.requested_memory = if node.pods.is_empty() { 0.0 } else { node.requested_memory - request.memory };
+        placer.ended(request);
+        self.pods[pod].place = PodPlace::Gone;
+        self.starting.retain(|starting| *starting != pod);
+    }
+
+    /// Adds replicas, or removes those that wait, and then the youngest.
+    fn scale(&mut self, service: usize, replicas: i32, now: i64) {
+        let wanted = usize::try_from(replicas).unwrap_or(0);
+        while self.services[service].pods.len() < wanted {
+            let pod = self.pods.len();
+            let request = PodRequest { pod, ..self.services[service].request.clone() };
+            let (site, demand) = (self.services[service].site, PodDemand::Replica { service });
+            self.pods.push(LabPod { request, site, created: now, demand, place: PodPlace::Pending });
+            self.services[service].pods.push(pod);
+            self.pending.push(pod);
+        }
+        while self.services[service].pods.len() > wanted {
+            let members = &self.services[service].pods;
+            let waiting = members.iter().rposition(|pod| self.pods[*pod].place == PodPlace::Pending);
+            let leaving = waiting.unwrap_or(members.len() - 1);
+            let pod = self.services[service].pods.remove(leaving);
+            if waiting.is_some() {
+                self.pending.retain(|pending| *pending != pod);
+                self.pods[pod].place = PodPlace::Gone;
+                self.note_pending(pod, now);
+            }
+        }
+    }
+
+    fn start_pods(&mut self, now: i64, placer: &mut dyn Placer) -> Result<()> {
+        let starting = std::mem::take(&mut self.starting);
+        for pod in starting {
+            let LabPod { request, place, .. } = &self.pods[pod];
+            match place {
+                PodPlace::Bound { node, since } if now - since >= START => placer.started(request, *node, *since)?,
+                PodPlace::Bound { .. } => self.starting.push(pod),
+                PodPlace::Pending | PodPlace::Gone => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn sample(&mut self, now: i64, placer: &mut dyn Placer) -> Result<()> {
+        if now % STATISTICS == 0 {
+            self.nodes.iter_mut().for_each(|node| node.sample(now));
+        }
+        let watts: Vec<f64> = self.nodes.iter().map(LabNode::watts).collect();
+        placer.sampled(&self.nodes, &self.heat.inlets(&watts), now)
+    }
+
+    /// Creates the pods of the trace that arrive until now. Pods of scaled services are created by their scaling.
+    fn admit(&mut self, now: i64) {
+        while let Some(pod) = self.trace.pods.get(self.arrived).filter(|pod| pod.arrival <= now as f64) {
+            let is_scaled = pod.kind == WorkKind::Service && self.settings.scaling != ReplicaScaling::Fixed;
+            if !is_scaled {
+                self.pods[self.arrived].created = now;
+                self.pods[self.arrived].place = PodPlace::Pending;
+                self.pending.push(self.arrived);
+            }
+            self.arrived += 1;
+        }
+    }
+
+    /// Tries all pods that wait, the oldest first.
+    fn schedule(&mut self, now: i64, placer: &mut dyn Placer) -> Result<()> {
+        let waiting = std::mem::take(&mut self.pending);
+        for pod in waiting {
+            match self.choose(pod, now, placer)? {
+                Some(node) => self.bind(pod, node, now, placer)?,
+                None => self.pending.push(pod),
+            }
+        }
+        Ok(())
+    }
+
+    /// The node with most points; at random among equal ones, as kube-scheduler chooses.
+    fn choose(&mut self, pod: usize, now: i64, placer: &mut dyn Placer) -> Result<Option<usize>> {
+        let LabPod { request, site, .. } = &self.pods[pod];
+        let has_room = |index: &usize| {
+            let node = &self.nodes[*index];
+            node.server.site == *site && node.fits(request.cpu, request.memory)
+        };
+        let candidates: Vec<usize> = (0..self.nodes.len()).filter(has_room).collect();
+        if candidates.is_empty() {
+            return Ok(None);
+        }
+        let points = placer.points(request, &candidates, &self.nodes, now)?;
+        let mut best: Option<(f64, usize)> = None;
+        let mut equal = 0;
+        for (points, node) in points.into_iter().zip(candidates) {
+            let Some(points) = points else { continue };
+            match best {
+                Some((most, _)) if points < most => {}
+                Some((most, _)) if points <= most => {
+                    equal += 1;
+                    if self.random.usize(..equal) == 0 {
+                        best = Some((points, node));
+                    }
+                }
+                Some(_) | None => {
+                    (best, equal) = (Some((points, node)), 1);
+                }
+            }
+        }
+        Ok(best.map(|(_, node)| node))
+    }
+
+    fn bind(&mut self, pod: usize, node: usize, now: i64, placer: &mut dyn Placer) -> Result<()> {
+        let request = self.pods[pod].request.clone();
+        let bound = &mut self.nodes[node];
+        bound.pods.push(pod);
+        bound.requested_cpu += request.cpu;
+        bound.requested_memory += request.memory;
+        bound.bound.push_back((now, request.cpu));
+        self.pods[pod].place = PodPlace::Bound { node, since: now };
+        self.starting.push(pod);
+        self.placed.push(PlacedPodAt { pod, node, at: now });
+        self.note_pending(pod, now);
+        placer.bound(&request, node, now)
+    }
+
+    /// Divides the CPU of each node for a step, and adds the step to the figures.
+    fn consume(&mut self, step: usize, now: i64) {
+        let seconds = STEP as f64;
+        let shares = self.serve(step, now);
+        for index in 0..self.nodes.len() {
+            let pods = std::mem::take(&mut self.nodes[index].pods);
+            let wanted: Vec<WantedCpu> = pods
+                .iter()
+                .map(|pod| WantedCpu { cores: self.wanted(*pod, now, &shares), weight: self.pods[*pod].request.cpu })
+                .collect();
+            let got = divide(&wanted, self.nodes[index].threads());
+            for ((pod, wanted), got) in pods.iter().zip(&wanted).zip(&got) {
+                let part = if wanted.cores > 0.0 { got / wanted.cores } else { 1.0 };
+                self.pods[*pod].advance(part, seconds);
+                if let PodDemand::Replica { service } = self.pods[*pod].demand {
+                    self.services[service].used += got;
+                }
+            }
+            let node = &mut self.nodes[index];
+            node.pods = pods;
+            node.record(wanted.iter().map(|wanted| wanted.cores).sum(), got.iter().sum());
+        }
+        if self.counts(now) {
+            let watts: Vec<f64> = self.nodes.iter().map(LabNode::watts).collect();
+            self.ledger.add_nodes(&self.nodes, &self.heat.inlets(&watts), seconds);
+            self.ledger.add_replicas(self.replicas(), seconds);
+        }
+    }
+
+    /// Demand of each service per ready replica, in cores. Demand without a ready replica is not served, nor that of
+    /// pods of services that wait.
+    fn serve(&mut self, step: usize, now: i64) -> Vec<f64> {
+        let counts = self.counts(now);
+        let mut shares = Vec::with_capacity(self.services.len());
+        for service in &mut self.services {
+            let demand = service.demand(step);
+            let ready = service.pods.iter().filter(|pod| self.pods[**pod].is_bound_for(READY, now)).count();
+            if ready == 0 && counts {
+                self.ledger.add_unserved(demand, STEP as f64);
+            }
+            shares.push(if ready == 0 { 0.0 } else { demand / ready as f64 });
+            service.used = 0.0;
+        }
+        for pod in self.pending.iter().filter(|_| counts) {
+            if let PodDemand::Alone { .. } = self.pods[*pod].demand {
+                self.ledger.add_unserved(self.wanted(*pod, now, &shares), STEP as f64);
+            }
+        }
+        shares
+    }
+
+    fn wanted(&self, pod: usize, now: i64, shares: &[f64]) -> f64 {
+        let pod = &self.pods[pod];
+        match &pod.demand {
+            PodDemand::Job { usage, progress, .. } => usage.at(*progress),
+            PodDemand::Alone { usage, arrival, .. } => usage.at(now as f64 - arrival),
+            PodDemand::Replica { service } if pod.is_bound_for(READY, now) => shares[*service],
+            PodDemand::Replica { .. } => 0.0,
+        }
+    }
+
+    /// Replicas of all services that exist.
+    fn replicas(&self) -> usize {
+        let is_alone = |pod: &&usize| matches!(self.pods[**pod].demand, PodDemand::Alone { .. });
+        let bound = self.nodes.iter().flat_map(|node| &node.pods);
+        let alone = bound.filter(is_alone).count() + self.pending.iter().filter(is_alone).count();
+        alone + self.services.iter().map(|service| service.pods.len()).sum::<usize>()
+    }
+
+    /// Counts the pods that still wait at the end.
+    fn close(&mut self, end: i64) {
+        for pod in std::mem::take(&mut self.pending) {
+            self.note_pending(pod, end);
+        }
+    }
+}

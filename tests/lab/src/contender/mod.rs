@@ -1,0 +1,92 @@
+//! The contenders: schedulers, each with a way to scale services.
+
+mod policy;
+mod stock;
+mod trimaran;
+
+#[cfg(test)]
+mod tests;
+
+use anyhow::Result;
+use ganglion_loops_plan::forecast::ForecastRules;
+use serde_json::{Value, json};
+
+pub use policy::PolicyScheduler;
+pub use stock::{FitStrategy, StockScheduler};
+pub use trimaran::{TrimaranPlugin, TrimaranScheduler};
+
+use crate::cluster::{LabNode, Placer, ReplicaScaling};
+use crate::fleet::ServerFleet;
+
+/// Scheduler of a contender.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Placement {
+    Stock(FitStrategy),
+    Trimaran(TrimaranPlugin),
+    /// Agents of a PlacementPolicy, as in `spec.agents`.
+    Policy(Value),
+}
+
+/// One of those that are compared.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Contender {
+    pub name: String,
+    pub placement: Placement,
+    pub scaling: ReplicaScaling,
+}
+
+/// Name of the contender to which all others are compared.
+pub const BASELINE: &str = "least allocated + HPA";
+
+impl Contender {
+    fn new(name: &str, placement: Placement, scaling: ReplicaScaling) -> Self {
+        Self { name: name.to_owned(), placement, scaling }
+    }
+
+    /// All contenders. The baseline is among them.
+    pub fn all() -> Vec<Self> {
+        let stock = Placement::Stock;
+        let (least, most) = (FitStrategy::LeastAllocated, FitStrategy::MostAllocated);
+        let (packing, risk) = (TrimaranPlugin::TargetLoadPacking, TrimaranPlugin::LoadVariationRiskBalancing);
+        let hpa = ReplicaScaling::Tracking;
+        let safe = json!({"name": "safe", "weight": 5, "safe": {}});
+        let congestion = json!({"name": "congestion", "weight": 5, "congestion": {}});
+        let power = json!({"name": "power", "weight": 5, "power": {}});
+        let policy = |agents: &[&Value]| Placement::Policy(json!(agents));
+        vec![
+            Self::new("least allocated", stock(least), ReplicaScaling::Fixed),
+            Self::new("most allocated", stock(most), ReplicaScaling::Fixed),
+            Self::new(BASELINE, stock(least), hpa),
+            Self::new("most allocated + HPA", stock(most), hpa),
+            Self::new("TargetLoadPacking + HPA", Placement::Trimaran(packing), hpa),
+            Self::new("LoadVariationRiskBalancing + HPA", Placement::Trimaran(risk), hpa),
+            Self::new("safe + HPA", policy(&[&safe]), hpa),
+            Self::new("congestion + HPA", policy(&[&congestion]), hpa),
+            Self::new("power + HPA", policy(&[&power]), hpa),
+            Self::new("safe and power + HPA", policy(&[&safe, &power]), hpa),
+            Self::new("safe and power + forecast", policy(&[&safe, &power]), forecast()),
+        ]
+    }
+
+    /// Whether it is one of ours.
+    pub fn is_ours(&self) -> bool {
+        matches!(self.placement, Placement::Policy(_))
+    }
+
+    /// Its scheduler, on an empty fleet.
+    pub fn placer(&self, fleet: &ServerFleet) -> Result<Box<dyn Placer>> {
+        Ok(match &self.placement {
+            Placement::Stock(strategy) => Box::new(StockScheduler(*strategy)),
+            Placement::Trimaran(plugin) => Box::new(TrimaranScheduler(*plugin)),
+            Placement::Policy(agents) => {
+                let nodes: Vec<LabNode> = fleet.servers.iter().cloned().map(LabNode::new).collect();
+                Box::new(PolicyScheduler::new(agents, &nodes)?)
+            }
+        })
+    }
+}
+
+fn forecast() -> ReplicaScaling {
+    let ahead = jiff::SignedDuration::from_mins(10);
+    ReplicaScaling::Forecast(ForecastRules { ahead, season: jiff::SignedDuration::from_hours(24) })
+}
