@@ -5,4 +5,6 @@ pub mod cluster;
 pub mod contender;
 pub mod csv;
 pub mod fleet;
+pub mod generate;
+pub mod statistics;
 pub mod trace;
