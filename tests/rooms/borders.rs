@@ -165,7 +165,21 @@ const ROOMS: &[Room] = &[
         libraries: None,
         must_not_name: &[UNFRAMED],
     },
-    Room { name: "lab", may_use: &[], tests_may_use: &[], libraries: None, must_not_name: &[CLOCKS] },
+    Room {
+        name: "lab",
+        may_use: &[
+            "ganglion-api",
+            "ganglion-core",
+            "ganglion-loops-plan",
+            "ganglion-placement",
+            "ganglion-placement-plan",
+            "ganglion-runtime",
+            "testkit",
+        ],
+        tests_may_use: &[],
+        libraries: None,
+        must_not_name: &[CLOCKS],
+    },
     Room {
         name: "testkit",
         may_use: &["ganglion-api", "ganglion-loops-plan"],

@@ -3,8 +3,11 @@
 
 pub mod cluster;
 pub mod contender;
+pub mod convert;
 pub mod csv;
 pub mod fleet;
 pub mod generate;
+pub mod ground;
+pub mod report;
 pub mod statistics;
 pub mod trace;

@@ -29,9 +29,8 @@ pub fn change(values: &[f64], baseline: &[f64]) -> Option<RelativeChange> {
     let mean = ratio(pairs.iter().copied())?;
     // The same draws for all figures, so that a result can be repeated.
     let mut random = Rng::with_seed(1);
-    let mut changes: Vec<f64> = (0..RESAMPLES)
-        .filter_map(|_| ratio((0..pairs.len()).map(|_| pairs[random.usize(..pairs.len())])))
-        .collect();
+    let mut changes: Vec<f64> =
+        (0..RESAMPLES).filter_map(|_| ratio((0..pairs.len()).map(|_| pairs[random.usize(..pairs.len())]))).collect();
     changes.sort_by(f64::total_cmp);
     let at = |part: f64| changes.get((part * (changes.len() - 1) as f64).round() as usize).copied().unwrap_or(mean);
     Some(RelativeChange { mean, low: at(TAIL), high: at(1.0 - TAIL) })

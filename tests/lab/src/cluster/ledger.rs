@@ -95,6 +95,11 @@ impl MeasureKind {
 pub struct RunMeasures([f64; MEASURES.len()]);
 
 impl RunMeasures {
+    /// Figures in the order of [`MEASURES`].
+    pub fn new(values: [f64; MEASURES.len()]) -> Self {
+        Self(values)
+    }
+
     pub fn get(&self, kind: MeasureKind) -> f64 {
         MEASURES.iter().zip(self.0).find(|(found, _)| **found == kind).map_or(0.0, |(_, value)| value)
     }
@@ -173,7 +178,7 @@ impl Ledger {
             MeasureKind::Reaction => ratio(self.short_seconds, self.short_episodes as f64),
             MeasureKind::Inlet => self.inlet,
         };
-        RunMeasures(MEASURES.map(value))
+        RunMeasures::new(MEASURES.map(value))
     }
 }
 

@@ -8,7 +8,7 @@ mod write;
 
 use std::collections::BTreeMap;
 
-pub use read::{PODS_FILE, TraceError, USAGE_FILE};
+pub use read::{PODS_FILE, TraceError, USAGE_FILE, open};
 
 /// A recorded workload.
 #[derive(Clone, Debug, Default, PartialEq)]
