@@ -16,7 +16,7 @@ use fastrand::Rng;
 use testkit::autoscaling::{LoadShape, STEP_SECONDS};
 
 use crate::fleet::ServerFleet;
-use crate::trace::{UsagePoint, UsageSeries, WorkKind, WorkPod, WorkTrace};
+use crate::trace::{HistoryPoint, UsagePoint, UsageSeries, WorkKind, WorkPod, WorkTrace};
 
 /// Share of services in the usage.
 const SERVICES: f64 = 0.5;
@@ -49,6 +49,12 @@ const POINTS: f64 = 60.0;
 /// Hour of the day at which a generated trace begins: before the morning rise.
 const FIRST_HOUR: f64 = 6.0;
 
+/// Days before the trace of which a forecast knows the demand.
+const HISTORY: usize = 3;
+
+/// Interval of that history in seconds.
+const HISTORY_POINTS: i64 = 300;
+
 /// Standard deviation of the time by which a service is ahead of others, in hours.
 const SHIFT: f64 = 0.75;
 
@@ -75,29 +81,32 @@ impl WorkloadShape {
         let duration = self.hours * 3600.0;
         let work = self.load * fleet.threads() * duration;
         let most = LARGEST * fleet.threads() / fleet.sites().max(1) as f64;
-        let mut pods = Vec::new();
+        let mut trace = WorkTrace::default();
         let mut done = 0.0;
         while done < SERVICES * work {
-            let pool = pods.len();
-            done += add_service(&mut pods, &format!("service-{pool}"), most, duration, &mut random);
+            let pool = format!("service-{}", trace.pods.len());
+            done += add_service(&mut trace, &pool, most, duration, &mut random);
         }
+        let WorkTrace { mut pods, history } = trace;
         let mut done = 0.0;
         while done < (1.0 - SERVICES) * work {
             let pool = pods.len();
             done += add_job(&mut pods, &format!("job-{pool}"), duration, &mut random);
         }
-        WorkTrace::new(pods)
+        WorkTrace { history, ..WorkTrace::new(pods) }
     }
 }
 
 /// Adds the replicas of a service. Returns their work in core seconds.
-fn add_service(pods: &mut Vec<WorkPod>, pool: &str, most: f64, duration: f64, random: &mut Rng) -> f64 {
+fn add_service(trace: &mut WorkTrace, pool: &str, most: f64, duration: f64, random: &mut Rng) -> f64 {
     let size = SIZES[random.usize(..SIZES.len())];
     let (least, largest) = REPLICAS;
     let replicas = random.usize(least..=largest).min((most / size) as usize).max(least);
     let day = DayShape::new(random);
     let mean = mean(&(0..(duration / POINTS) as usize).map(|at| day.at(at as f64 * POINTS)).collect::<Vec<_>>());
     let (slack, memory) = (slack(random), memory(random));
+    let cores = size * replicas as f64 / mean;
+    trace.history.insert(pool.to_owned(), day.history(cores));
     let mut work = 0.0;
     for replica in 0..replicas {
         let mut noise = LogNoise::new(REPLICA_NOISE, random);
@@ -105,7 +114,7 @@ fn add_service(pods: &mut Vec<WorkPod>, pool: &str, most: f64, duration: f64, ra
         let usage = series(duration, |offset| size * day.at(offset) / mean * noise.next(random));
         let cpu = rounded(size / (1.0 - slack));
         work += usage.work(duration);
-        pods.push(WorkPod {
+        trace.pods.push(WorkPod {
             name: format!("{pool}-{replica}"),
             pool: pool.to_owned(),
             kind: WorkKind::Service,
@@ -161,9 +170,19 @@ struct DayShape {
 
 impl DayShape {
     fn new(random: &mut Rng) -> Self {
-        let series = LoadShape::Daily.generate(random.u64(..), 2);
+        let series = LoadShape::Daily.generate(random.u64(..), HISTORY + 2);
         let steps = series.steps.into_iter().map(Option::unwrap_or_default).collect();
-        Self { steps, first: FIRST_HOUR + SHIFT * normal(random) }
+        Self { steps, first: 24.0 * HISTORY as f64 + FIRST_HOUR + SHIFT * normal(random) }
+    }
+
+    /// Demand before the trace, of a service with this many cores at its peak.
+    fn history(&self, cores: f64) -> Vec<HistoryPoint> {
+        let seconds = (self.first * 3600.0) as i64;
+        let point = |before: i64| {
+            let time = -(before as f64);
+            HistoryPoint { time, cores: rounded(cores * self.at(time)) }
+        };
+        (1..=seconds / HISTORY_POINTS).rev().map(|index| point(index * HISTORY_POINTS)).collect()
     }
 
     fn at(&self, offset: f64) -> f64 {

@@ -31,7 +31,8 @@ pub struct VirtualGround {
 impl TestGround for VirtualGround {
     fn run(&self, trace: &WorkTrace, fleet: &ServerFleet, contender: &Contender, seed: u64) -> Result<LabRun> {
         let mut placer = contender.placer(fleet)?;
-        let settings = RunSettings { seed, warm_up: self.warm_up, scaling: contender.scaling };
+        let Contender { scaling, moves, .. } = *contender;
+        let settings = RunSettings { seed, warm_up: self.warm_up, scaling, moves };
         run(trace, fleet, placer.as_mut(), settings)
     }
 }

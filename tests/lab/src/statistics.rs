@@ -80,7 +80,7 @@ mod tests {
         assert_eq!(change(&[], &[]), None);
     }
 
-    /// Of 60 samples of 30 values, about 57 have an interval with the true mean.
+    /// About 57 of 60 samples have an interval with the true mean.
     #[test]
     fn the_interval_covers_the_truth() {
         let mut random = Rng::with_seed(2);

@@ -162,6 +162,12 @@ impl Ledger {
         self.pods += 1;
     }
 
+    /// Adds a move, which evicts a pod after its replacement has started.
+    pub fn add_move(&mut self) {
+        self.moves += 1;
+        self.evictions += 1;
+    }
+
     pub fn measures(&self) -> RunMeasures {
         let value = |kind: MeasureKind| match kind {
             MeasureKind::Shortage => self.shortage / HOUR,

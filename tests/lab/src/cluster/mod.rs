@@ -3,6 +3,7 @@
 //! A step lasts [`STEP`]. Within a step usage is constant. Owns what happens; a [`Placer`] decides where.
 
 mod ledger;
+mod moves;
 mod node;
 mod placer;
 mod pod;
@@ -14,6 +15,7 @@ mod simulation;
 mod tests;
 
 pub use ledger::{MEASURES, MeasureKind, RunMeasures};
+pub use moves::MoveRules;
 pub use node::{LabNode, OVERLOAD, UsageStatistics};
 pub use placer::{Placer, PodRequest};
 pub use service::{ReplicaScaling, TARGET, time};

@@ -12,7 +12,7 @@ pub struct PodRequest {
     pub memory: f64,
 }
 
-/// Scores nodes for pods, and is told what the API server and the metrics would tell a scheduler.
+/// A scheduler. It scores nodes for pods, and sees what the API server and the metrics would show it.
 pub trait Placer {
     /// Points of each candidate, in their order; None: the pod must not run there now. All candidates have room. `now`:
     /// seconds since the begin of the run.

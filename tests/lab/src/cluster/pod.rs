@@ -3,7 +3,7 @@
 use super::placer::PodRequest;
 use crate::trace::UsageSeries;
 
-/// What determines the CPU that a pod wants.
+/// Demand of a pod for CPU.
 #[derive(Clone, Debug)]
 pub enum PodDemand {
     /// A job: its series by the work that it has done. `progress`: seconds of its lifetime that are done.
@@ -12,6 +12,8 @@ pub enum PodDemand {
     Alone { usage: UsageSeries, arrival: f64, ends: f64 },
     /// A replica of a scaled service, by its index. The ready replicas share the demand.
     Replica { service: usize },
+    /// The replacement of a pod that moves. It serves once the old pod is evicted.
+    Replacement,
 }
 
 /// Position of a pod in its life.
@@ -37,9 +39,18 @@ pub struct LabPod {
     pub created: i64,
     pub demand: PodDemand,
     pub place: PodPlace,
+    /// Cores that it got in the last step.
+    pub used: f64,
+    /// A replacement for it starts.
+    pub moves: bool,
 }
 
 impl LabPod {
+    /// A pod that waits for a node from this time on.
+    pub fn new(request: PodRequest, site: usize, demand: PodDemand, created: i64) -> Self {
+        Self { request, site, created, demand, place: PodPlace::Pending, used: 0.0, moves: false }
+    }
+
     pub fn node(&self) -> Option<usize> {
         match self.place {
             PodPlace::Bound { node, .. } => Some(node),
@@ -57,7 +68,7 @@ impl LabPod {
         match &self.demand {
             PodDemand::Job { lifetime, progress, .. } => progress >= lifetime,
             PodDemand::Alone { ends, .. } => now as f64 >= *ends,
-            PodDemand::Replica { .. } => false,
+            PodDemand::Replica { .. } | PodDemand::Replacement => false,
         }
     }
 

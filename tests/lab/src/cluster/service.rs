@@ -12,7 +12,7 @@ use ganglion_loops_plan::track::{
 use jiff::Timestamp;
 
 use super::placer::PodRequest;
-use crate::trace::{WorkKind, WorkTrace};
+use crate::trace::{HistoryPoint, WorkKind, WorkTrace};
 
 /// Target of the usage of a replica, relative to its request.
 pub const TARGET: f64 = 0.7;
@@ -75,14 +75,16 @@ pub fn services(
             let alive = pods.iter().filter(|pod| pod.arrival <= now && now < pod.ends());
             alive.map(|pod| pod.usage.at(now - pod.arrival)).sum()
         };
+        let request = PodRequest { pod: 0, cpu: mean(|pod| pod.cpu), memory: mean(|pod| pod.memory) };
+        let history = trace.history.get(pool).map(Vec::as_slice).unwrap_or_default();
         let forecast = match scaling {
-            ReplicaScaling::Forecast(rules) => Some(ForecastMemory::new(&rules, time(0))?),
+            ReplicaScaling::Forecast(rules) => Some(learned(&rules, history, &request)?),
             ReplicaScaling::Fixed | ReplicaScaling::Tracking => None,
         };
         let most = i32::try_from(pods.len().saturating_mul(3)).unwrap_or(i32::MAX);
         services.push(ScaledService {
             site: site(pool),
-            request: PodRequest { pod: 0, cpu: mean(|pod| pod.cpu), memory: mean(|pod| pod.memory) },
+            request,
             pods: Vec::new(),
             demand: (0..steps).map(demand_at).collect(),
             used: 0.0,
@@ -93,6 +95,20 @@ pub fn services(
         });
     }
     Ok(services)
+}
+
+/// A forecast that has learned from this history.
+fn learned(
+    rules: &ForecastRules,
+    history: &[HistoryPoint],
+    request: &PodRequest,
+) -> Result<ForecastMemory, ForecastRuleError> {
+    let first = history.first().map_or(0, |point| point.time as i64);
+    let mut memory = ForecastMemory::new(rules, time(first))?;
+    for HistoryPoint { time: second, cores } in history {
+        memory.record(Some(cores / (TARGET * request.cpu)), time(*second as i64));
+    }
+    Ok(memory)
 }
 
 impl ScaledService {

@@ -16,7 +16,7 @@ pub fn divide(wanted: &[WantedCpu], cores: f64) -> Vec<f64> {
     if got.iter().sum::<f64>() <= cores {
         return got;
     }
-    // Those that want least for their weight are satisfied first.
+    // Pods with the least demand per weight are satisfied first.
     let mut order: Vec<usize> = (0..wanted.len()).collect();
     let level = |index: &usize| wanted[*index].cores / wanted[*index].weight;
     order.sort_by(|one, other| level(one).total_cmp(&level(other)));

@@ -4,6 +4,7 @@ use anyhow::{Context, Result};
 use fastrand::Rng;
 
 use super::ledger::{Ledger, RunMeasures};
+use super::moves::{MAX_MOVES, MoveMemory, MoveProposal, MoveRules};
 use super::node::LabNode;
 use super::placer::{Placer, PodRequest};
 use super::pod::{LabPod, PodDemand, PodPlace};
@@ -35,6 +36,7 @@ pub struct RunSettings {
     /// Seconds at the begin that do not count: until then the cluster fills, and usage is unknown.
     pub warm_up: i64,
     pub scaling: ReplicaScaling,
+    pub moves: MoveRules,
 }
 
 /// Node that a scheduler chose.
@@ -73,6 +75,9 @@ struct LabSimulation<'a> {
     random: Rng,
     ledger: Ledger,
     placed: Vec<PlacedPodAt>,
+    move_memory: MoveMemory,
+    /// Pods that move, each with its replacement.
+    moving: Vec<(usize, usize)>,
 }
 
 /// Runs a trace on a fleet. Fails if the trace is empty, or if the scheduler does.
@@ -112,6 +117,8 @@ impl<'a> LabSimulation<'a> {
             random: Rng::with_seed(settings.seed),
             ledger: Ledger::default(),
             placed: Vec::new(),
+            move_memory: MoveMemory::default(),
+            moving: Vec::new(),
         };
         simulation.fill();
         Ok(simulation)
@@ -126,8 +133,7 @@ impl<'a> LabSimulation<'a> {
                 WorkKind::Service => PodDemand::Alone { usage, arrival: pod.arrival, ends: pod.ends() },
             };
             let request = PodRequest { pod: index, cpu: pod.cpu, memory: pod.memory };
-            let place = PodPlace::Gone;
-            self.pods.push(LabPod { request, site: self.sites[index], created: 0, demand, place });
+            self.pods.push(LabPod::new(request, self.sites[index], demand, 0));
         }
         for service in 0..self.services.len() {
             self.scale(service, self.services[service].initial, 0);
@@ -152,6 +158,10 @@ impl<'a> LabSimulation<'a> {
         }
         self.admit(now);
         self.schedule(now, placer)?;
+        self.finish_moves(now, placer);
+        if now % SAMPLES == 0 {
+            self.begin_moves(now, placer)?;
+        }
         self.consume(step, now);
         Ok(())
     }
@@ -177,7 +187,7 @@ impl<'a> LabSimulation<'a> {
     fn is_over(&self, pod: usize, now: i64) -> bool {
         let is_removed = match &self.pods[pod].demand {
             PodDemand::Replica { service } => !self.services[*service].pods.contains(&pod),
-            PodDemand::Job { .. } | PodDemand::Alone { .. } => false,
+            PodDemand::Job { .. } | PodDemand::Alone { .. } | PodDemand::Replacement => false,
         };
         is_removed || self.pods[pod].is_over(now)
     }
@@ -209,7 +219,7 @@ impl<'a> LabSimulation<'a> {
             let pod = self.pods.len();
             let request = PodRequest { pod, ..self.services[service].request.clone() };
             let (site, demand) = (self.services[service].site, PodDemand::Replica { service });
-            self.pods.push(LabPod { request, site, created: now, demand, place: PodPlace::Pending });
+            self.pods.push(LabPod::new(request, site, demand, now));
             self.services[service].pods.push(pod);
             self.pending.push(pod);
         }
@@ -253,7 +263,6 @@ impl<'a> LabSimulation<'a> {
             let is_scaled = pod.kind == WorkKind::Service && self.settings.scaling != ReplicaScaling::Fixed;
             if !is_scaled {
                 self.pods[self.arrived].created = now;
-                self.pods[self.arrived].place = PodPlace::Pending;
                 self.pending.push(self.arrived);
             }
             self.arrived += 1;
@@ -265,14 +274,17 @@ impl<'a> LabSimulation<'a> {
         let waiting = std::mem::take(&mut self.pending);
         for pod in waiting {
             match self.choose(pod, now, placer)? {
-                Some(node) => self.bind(pod, node, now, placer)?,
+                Some(node) => {
+                    self.note_pending(pod, now);
+                    self.bind(pod, node, now, placer)?;
+                }
                 None => self.pending.push(pod),
             }
         }
         Ok(())
     }
 
-    /// The node with most points; at random among equal ones, as kube-scheduler chooses.
+    /// The node for a pod among those of its site with room.
     fn choose(&mut self, pod: usize, now: i64, placer: &mut dyn Placer) -> Result<Option<usize>> {
         let LabPod { request, site, .. } = &self.pods[pod];
         let has_room = |index: &usize| {
@@ -280,10 +292,15 @@ impl<'a> LabSimulation<'a> {
             node.server.site == *site && node.fits(request.cpu, request.memory)
         };
         let candidates: Vec<usize> = (0..self.nodes.len()).filter(has_room).collect();
+        self.best(pod, candidates, now, placer)
+    }
+
+    /// The node with most points; at random among equal ones, as kube-scheduler chooses.
+    fn best(&mut self, pod: usize, candidates: Vec<usize>, now: i64, placer: &mut dyn Placer) -> Result<Option<usize>> {
         if candidates.is_empty() {
             return Ok(None);
         }
-        let points = placer.points(request, &candidates, &self.nodes, now)?;
+        let points = placer.points(&self.pods[pod].request, &candidates, &self.nodes, now)?;
         let mut best: Option<(f64, usize)> = None;
         let mut equal = 0;
         for (points, node) in points.into_iter().zip(candidates) {
@@ -314,8 +331,57 @@ impl<'a> LabSimulation<'a> {
         self.pods[pod].place = PodPlace::Bound { node, since: now };
         self.starting.push(pod);
         self.placed.push(PlacedPodAt { pod, node, at: now });
-        self.note_pending(pod, now);
         placer.bound(&request, node, now)
+    }
+
+    /// Starts replacements for pods that should run elsewhere.
+    fn begin_moves(&mut self, now: i64, placer: &mut dyn Placer) -> Result<()> {
+        let proposals = self.move_memory.propose(self.settings.moves, &self.nodes, &self.pods, now);
+        for MoveProposal { pod, from, candidates } in proposals {
+            if self.moving.len() >= MAX_MOVES {
+                break;
+            }
+            // An earlier move may have taken the room.
+            let LabPod { request, site, .. } = &self.pods[pod];
+            let has_room = |node: &usize| self.nodes[*node].fits(request.cpu, request.memory);
+            let candidates: Vec<usize> = candidates.into_iter().filter(has_room).collect();
+            let replacement = self.pods.len();
+            let request = PodRequest { pod: replacement, ..request.clone() };
+            self.pods.push(LabPod::new(request, *site, PodDemand::Replacement, now));
+            let Some(node) = self.best(replacement, candidates, now, placer)? else { continue };
+            self.bind(replacement, node, now, placer)?;
+            self.pods[pod].moves = true;
+            self.moving.push((pod, replacement));
+            self.move_memory.begin(from, now);
+        }
+        Ok(())
+    }
+
+    /// Evicts pods whose replacements can serve. If a pod has gone meanwhile, its replacement is deleted.
+    fn finish_moves(&mut self, now: i64, placer: &mut dyn Placer) {
+        let moving = std::mem::take(&mut self.moving);
+        for (pod, replacement) in moving {
+            if self.pods[pod].node().is_none() {
+                self.release(replacement, placer);
+            } else if !self.pods[replacement].is_bound_for(READY, now) {
+                self.moving.push((pod, replacement));
+            } else {
+                self.hand_over(pod, replacement);
+                self.release(pod, placer);
+                if self.counts(now) {
+                    self.ledger.add_move();
+                }
+            }
+        }
+    }
+
+    /// Lets the replacement serve in place of the pod.
+    fn hand_over(&mut self, pod: usize, replacement: usize) {
+        self.pods[replacement].demand = self.pods[pod].demand.clone();
+        if let PodDemand::Replica { service } = self.pods[pod].demand {
+            let members = &mut self.services[service].pods;
+            members.iter_mut().filter(|member| **member == pod).for_each(|member| *member = replacement);
+        }
     }
 
     /// Divides the CPU of each node for a step, and adds the step to the figures.
@@ -332,6 +398,7 @@ impl<'a> LabSimulation<'a> {
             for ((pod, wanted), got) in pods.iter().zip(&wanted).zip(&got) {
                 let part = if wanted.cores > 0.0 { got / wanted.cores } else { 1.0 };
                 self.pods[*pod].advance(part, seconds);
+                self.pods[*pod].used = *got;
                 if let PodDemand::Replica { service } = self.pods[*pod].demand {
                     self.services[service].used += got;
                 }
@@ -375,7 +442,7 @@ impl<'a> LabSimulation<'a> {
             PodDemand::Job { usage, progress, .. } => usage.at(*progress),
             PodDemand::Alone { usage, arrival, .. } => usage.at(now as f64 - arrival),
             PodDemand::Replica { service } if pod.is_bound_for(READY, now) => shares[*service],
-            PodDemand::Replica { .. } => 0.0,
+            PodDemand::Replica { .. } | PodDemand::Replacement => 0.0,
         }
     }
 

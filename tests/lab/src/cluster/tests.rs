@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use anyhow::Result;
 
-use super::{LabNode, LabRun, MeasureKind, Placer, PodRequest, ReplicaScaling, RunSettings, STEP, run};
+use super::{LabNode, LabRun, MeasureKind, MoveRules, Placer, PodRequest, ReplicaScaling, RunSettings, STEP, run};
 use crate::fleet::{FleetServer, ServerFleet, ServerModel};
-use crate::trace::{UsagePoint, UsageSeries, WorkKind, WorkPod, WorkTrace};
+use crate::trace::{HistoryPoint, UsagePoint, UsageSeries, WorkKind, WorkPod, WorkTrace};
 
-const SETTINGS: RunSettings = RunSettings { seed: 1, warm_up: 0, scaling: ReplicaScaling::Fixed };
+const SETTINGS: RunSettings =
+    RunSettings { seed: 1, warm_up: 0, scaling: ReplicaScaling::Fixed, moves: MoveRules::None };
 
 /// Places each pod on the first node with room; rejects all before a time.
 struct FirstFit {
@@ -135,6 +136,30 @@ fn a_scaled_service_follows_its_demand() {
     assert_is(&run, MeasureKind::Work, 1.4 * 0.5 + 4.2);
 }
 
+/// Demand that trebles at the same time each day. With a forecast, replicas are there before.
+#[test]
+fn a_forecast_scales_before_the_demand_comes() {
+    const DAY: f64 = 86_400.0;
+    let cores = |time: f64| if time.rem_euclid(DAY) < 3600.0 { 2.1 } else { 6.3 };
+    let replica = |name: &str| {
+        let points = [0.0, 3600.0].map(|offset| UsagePoint { offset, cores: cores(offset) / 3.0 }).to_vec();
+        WorkPod { pool: "web".to_owned(), ..pod(name, WorkKind::Service, (0.0, 7200.0), 1.0, UsageSeries::new(points)) }
+    };
+    let mut trace = WorkTrace::new(["a", "b", "c"].map(replica).to_vec());
+    let times = (1..=3 * 288).rev().map(|step| -f64::from(step) * 300.0);
+    let history = times.map(|time| HistoryPoint { time, cores: cores(time) }).collect();
+    trace.history.insert("web".to_owned(), history);
+    let with = |scaling| {
+        let settings = RunSettings { scaling, warm_up: 1800, ..SETTINGS };
+        run(&trace, &fleet(&[32.0]), &mut FirstFit { opens: 0 }, settings).unwrap().measures.get(MeasureKind::Replicas)
+    };
+    let ahead = jiff::SignedDuration::from_mins(10);
+    let rules = ganglion_loops_plan::forecast::ForecastRules { ahead, season: jiff::SignedDuration::from_hours(24) };
+    let early = with(ReplicaScaling::Forecast(rules)) - with(ReplicaScaling::Tracking);
+    // Six replicas more for about ten minutes.
+    assert!((0.7..2.5).contains(&early), "{early}");
+}
+
 #[test]
 fn a_seed_is_a_run() {
     let pods = || (0..40).map(|at| job(&format!("j{at}"), f64::from(at) * 30.0, 600.0, 1.0, 0.8)).collect();
@@ -151,6 +176,46 @@ fn a_seed_is_a_run() {
     assert_ne!(with(3).placed, with(4).placed);
     let used: std::collections::BTreeSet<usize> = with(3).placed.iter().map(|placed| placed.node).collect();
     assert_eq!(used.len(), 6, "equal nodes are chosen at random");
+}
+
+/// Two services of two cores fill the first node; the loop takes one of them to the second node.
+#[test]
+fn a_move_relieves_a_busy_node() {
+    let pods = || vec![service("a", 3600.0, 2.0, 2.0), service("b", 3600.0, 2.0, 2.0)];
+    let calm = simulate(pods(), &[4.0, 4.0], SETTINGS);
+    assert_is(&calm, MeasureKind::Overload, 60.0);
+    let moved = simulate(pods(), &[4.0, 4.0], RunSettings { moves: MoveRules::Relief, ..SETTINGS });
+    assert_is(&moved, MeasureKind::Moves, 1.0);
+    assert_is(&moved, MeasureKind::Evictions, 1.0);
+    // It is measured twice, at 30 and 60 s; the replacement serves 30 s later. No work is lost.
+    assert_is(&moved, MeasureKind::Overload, 1.5);
+    assert_is(&moved, MeasureKind::Work, 4.0);
+    assert_is(&moved, MeasureKind::Shortage, 0.0);
+}
+
+/// The first node needs 25 W per core, the second 5 W. Jobs stay.
+#[test]
+fn consolidation_saves_power_and_leaves_jobs_alone() {
+    let pods = || vec![service("a", 3600.0, 2.0, 2.0), job("b", 0.0, 3600.0, 1.0, 1.0)];
+    let settings = RunSettings { moves: MoveRules::Consolidation, ..SETTINGS };
+    let moved = simulate(pods(), &[4.0, 20.0], settings);
+    assert_is(&moved, MeasureKind::Moves, 1.0);
+    assert_is(&moved, MeasureKind::Work, 3.0);
+    let stayed = simulate(pods(), &[4.0, 20.0], SETTINGS);
+    let saved = stayed.measures.get(MeasureKind::Energy) - moved.measures.get(MeasureKind::Energy);
+    // Forty watts for almost an hour.
+    assert!((saved - 0.04).abs() < 0.001, "{saved}");
+}
+
+/// A replica that is scaled away while it moves takes its replacement along.
+#[test]
+fn moves_of_scaled_services_do_not_add_replicas() {
+    let replica = |name: &str| WorkPod { pool: "web".to_owned(), ..service(name, 3600.0, 2.0, 1.4) };
+    let settings = RunSettings { scaling: ReplicaScaling::Tracking, moves: MoveRules::Consolidation, ..SETTINGS };
+    let moved = simulate(vec![replica("a"), replica("b")], &[4.0, 20.0], settings);
+    assert_is(&moved, MeasureKind::Replicas, 2.0);
+    assert_is(&moved, MeasureKind::Moves, 2.0);
+    assert!((moved.measures.get(MeasureKind::Work) - 2.8 * (1.0 - 30.0 / 3600.0)).abs() < 1e-6);
 }
 
 #[test]

@@ -15,7 +15,7 @@ pub use policy::PolicyScheduler;
 pub use stock::{FitStrategy, StockScheduler};
 pub use trimaran::{TrimaranPlugin, TrimaranScheduler};
 
-use crate::cluster::{LabNode, Placer, ReplicaScaling};
+use crate::cluster::{LabNode, MoveRules, Placer, ReplicaScaling};
 use crate::fleet::ServerFleet;
 
 /// Scheduler of a contender.
@@ -33,6 +33,7 @@ pub struct Contender {
     pub name: String,
     pub placement: Placement,
     pub scaling: ReplicaScaling,
+    pub moves: MoveRules,
 }
 
 /// Name of the contender to which all others are compared.
@@ -40,7 +41,7 @@ pub const BASELINE: &str = "least allocated + HPA";
 
 impl Contender {
     fn new(name: &str, placement: Placement, scaling: ReplicaScaling) -> Self {
-        Self { name: name.to_owned(), placement, scaling }
+        Self { name: name.to_owned(), placement, scaling, moves: MoveRules::None }
     }
 
     /// All contenders. The baseline is among them.
@@ -64,13 +65,20 @@ impl Contender {
             Self::new("congestion + HPA", policy(&[&congestion]), hpa),
             Self::new("power + HPA", policy(&[&power]), hpa),
             Self::new("safe and power + HPA", policy(&[&safe, &power]), hpa),
+            Self::new("least allocated, loop + HPA", stock(least), hpa).moving(MoveRules::Relief),
+            Self::new("safe, loop + HPA", policy(&[&safe]), hpa).moving(MoveRules::Relief),
+            Self::new("power, moves + HPA", policy(&[&power]), hpa).moving(MoveRules::Consolidation),
             Self::new("safe and power + forecast", policy(&[&safe, &power]), forecast()),
         ]
     }
 
+    fn moving(self, moves: MoveRules) -> Self {
+        Self { moves, ..self }
+    }
+
     /// Whether it is one of ours.
     pub fn is_ours(&self) -> bool {
-        matches!(self.placement, Placement::Policy(_))
+        matches!(self.placement, Placement::Policy(_)) || self.moves != MoveRules::None
     }
 
     /// Its scheduler, on an empty fleet.

@@ -1,7 +1,7 @@
 //! Ours: the default scheduler with a PlacementPolicy as its extender, by the shipped planner.
 //!
-//! Nodes, pods and NodeConfigs enter the cache of the extender as watches would deliver them. The scheduler is configured
-//! as in `config/kube-scheduler.yaml`: a node that the policy rejects is left out, and the policy's score has weight 5.
+//! Nodes, pods and NodeConfigs enter the cache of the extender as watches would deliver them. The configuration is that
+//! of `config/kube-scheduler.yaml`: nodes that the policy rejects are left out, and its score has weight 5.
 
 use anyhow::{Context, Result, anyhow};
 use ganglion_api::node_config::status::{NodeReading, PowerCurve};

@@ -1,8 +1,8 @@
 //! The scores of kube-scheduler that depend on requests, by their published formulas.
 //!
-//! NodeResourcesFit with the strategies LeastAllocated and MostAllocated, and NodeResourcesBalancedAllocation, each with
-//! weight 1 for CPU and memory (`pkg/scheduler/framework/plugins/noderesources` of Kubernetes 1.36). Other plugins score
-//! all nodes of the lab alike, except PodTopologySpread, which is not modeled.
+//! NodeResourcesFit with the strategies LeastAllocated and MostAllocated, and NodeResourcesBalancedAllocation, each
+//! with weight 1 for CPU and memory (`pkg/scheduler/framework/plugins/noderesources` of Kubernetes 1.36). Other plugins
+//! score all nodes of the lab alike, except PodTopologySpread, which is not modeled.
 
 use anyhow::Result;
 

@@ -1,4 +1,4 @@
-//! What a policy makes of the simulated nodes, by its shipped planner.
+//! Points of policies for simulated nodes, by the shipped planner.
 
 use std::sync::Arc;
 

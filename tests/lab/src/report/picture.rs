@@ -1,4 +1,4 @@
-//! The picture of a comparison: for each fleet, energy per work and overload of each contender relative to the baseline.
+//! The picture of a comparison: energy per work and overload of each contender on each fleet, relative to the baseline.
 
 use anyhow::{Context, Result, anyhow};
 use plotters::coord::Shift;

@@ -1,20 +1,30 @@
 //! Recorded workloads: pods with their requests, arrivals, lifetimes and CPU usage over time.
 //!
-//! A trace is a directory with two files, described in `hack/bench.d/WORTH.md`. Owns the format and its checks; knows
-//! no cluster.
+//! A trace is a directory with two or three files, described in `hack/bench.d/WORTH.md`. Owns the format and its
+//! checks; knows no cluster.
 
 mod read;
 mod write;
 
 use std::collections::BTreeMap;
 
-pub use read::{PODS_FILE, TraceError, USAGE_FILE, open};
+pub use read::{TraceError, open};
 
 /// A recorded workload.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct WorkTrace {
     /// In the order of their arrival.
     pub pods: Vec<WorkPod>,
+    /// CPU that pools of services wanted before the trace, by pool: what a forecast learns from. Times are below 0.
+    pub history: BTreeMap<String, Vec<HistoryPoint>>,
+}
+
+/// CPU that a pool wanted at some time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct HistoryPoint {
+    /// Seconds from the begin of the trace, below 0.
+    pub time: f64,
+    pub cores: f64,
 }
 
 /// Behavior of a pod if it gets less CPU than it wants.
@@ -94,7 +104,7 @@ impl WorkTrace {
     /// Trace of these pods, in the order of their arrival.
     pub fn new(mut pods: Vec<WorkPod>) -> Self {
         pods.sort_by(|one, other| one.arrival.total_cmp(&other.arrival));
-        Self { pods }
+        Self { pods, history: BTreeMap::new() }
     }
 
     /// End of the last pod, in seconds.

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use thiserror::Error;
 
-use super::{UsagePoint, UsageSeries, WorkKind, WorkPod, WorkTrace};
+use super::{HistoryPoint, UsagePoint, UsageSeries, WorkKind, WorkPod, WorkTrace};
 use crate::csv::{CsvFile, CsvHeader, CsvRecord, DataFault};
 
 /// File of the pods in the directory of a trace.
@@ -19,6 +19,11 @@ pub const USAGE_FILE: &str = "usage.csv";
 pub(super) const PODS_COLUMNS: &[&str] = &["pod", "pool", "kind", "arrival_s", "lifetime_s", "cpu_cores", "memory_gib"];
 
 pub(super) const USAGE_COLUMNS: &[&str] = &["pod", "offset_s", "cpu_cores"];
+
+/// File of the history in the directory of a trace; a trace may have none.
+pub const HISTORY_FILE: &str = "history.csv";
+
+pub(super) const HISTORY_COLUMNS: &[&str] = &["pool", "time_s", "cpu_cores"];
 
 /// Why a trace cannot be read or written.
 #[derive(Debug, Error)]
@@ -40,7 +45,33 @@ impl WorkTrace {
     pub fn read(directory: &Path) -> Result<Self, TraceError> {
         let pods = open(&directory.join(PODS_FILE))?;
         let usage = open(&directory.join(USAGE_FILE))?;
-        Ok(Self::parse(pods, usage)?)
+        let mut trace = Self::parse(pods, usage)?;
+        let history = directory.join(HISTORY_FILE);
+        if history.exists() {
+            trace.add_history(open(&history)?)?;
+        }
+        Ok(trace)
+    }
+
+    /// Reads the history of the services of this trace.
+    pub fn add_history(&mut self, reader: impl BufRead) -> Result<(), DataFault> {
+        for record in CsvFile::new(HISTORY_FILE, reader, HISTORY_COLUMNS, CsvHeader::Present)? {
+            let record = record?;
+            let pool = record.name("pool")?;
+            if !self.pods.iter().any(|pod| pod.pool == pool && pod.kind == WorkKind::Service) {
+                return Err(record.fault("pool", format!("{pool} is no pool of services in {PODS_FILE}")));
+            }
+            let point = HistoryPoint { time: record.number("time_s")?, cores: record.amount("cpu_cores")? };
+            if point.time >= 0.0 {
+                return Err(record.fault("time_s", format!("{} is not below 0, the begin of the trace", point.time)));
+            }
+            let points = self.history.entry(pool.to_owned()).or_default();
+            if points.last().is_some_and(|last| last.time >= point.time) {
+                return Err(record.fault("time_s", format!("{} is not after the one above of {pool}", point.time)));
+            }
+            points.push(point);
+        }
+        Ok(())
     }
 
     /// Reads a trace from the contents of its files.
@@ -127,7 +158,7 @@ impl ParsedPods {
             }
             pod.usage = UsageSeries::new(points);
         }
-        Ok(WorkTrace { pods })
+        Ok(WorkTrace { pods, history: BTreeMap::new() })
     }
 }
 

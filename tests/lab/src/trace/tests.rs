@@ -33,9 +33,24 @@ fn a_trace_has_pods_with_usage() {
 #[test]
 fn a_written_trace_is_read_back() {
     let directory = tempfile::tempdir().unwrap();
-    let trace = parse(PODS, USAGE).unwrap();
+    let mut trace = parse(PODS, USAGE).unwrap();
+    trace.add_history(&b"pool,time_s,cpu_cores\nweb,-120,1.5\nweb,-60,1\n"[..]).unwrap();
+    assert_eq!(trace.history["web"].len(), 2);
     trace.write(directory.path()).unwrap();
     assert_eq!(WorkTrace::read(directory.path()).unwrap(), trace);
+}
+
+#[test]
+fn faults_of_the_history_are_named() {
+    for (line, expected) in [
+        ("sum,-60,1", "history.csv, line 2, field pool: sum is no pool of services in pods.csv"),
+        ("web,0,1", "history.csv, line 2, field time_s: 0 is not below 0, the begin of the trace"),
+        ("web,-60,1\nweb,-60,1", "history.csv, line 3, field time_s: -60 is not after the one above of web"),
+    ] {
+        let text = format!("pool,time_s,cpu_cores\n{line}\n");
+        let problem = parse(PODS, USAGE).unwrap().add_history(text.as_bytes()).unwrap_err();
+        assert_eq!(problem.to_string(), expected);
+    }
 }
 
 #[test]

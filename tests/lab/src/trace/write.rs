@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use super::read::{PODS_COLUMNS, PODS_FILE, TraceError, USAGE_COLUMNS, USAGE_FILE};
+use super::read::{HISTORY_COLUMNS, HISTORY_FILE, PODS_COLUMNS, PODS_FILE, TraceError, USAGE_COLUMNS, USAGE_FILE};
 use super::{WorkKind, WorkPod, WorkTrace};
 
 impl WorkTrace {
@@ -14,12 +14,24 @@ impl WorkTrace {
         for (name, columns, lines) in [
             (PODS_FILE, PODS_COLUMNS, pods.collect::<String>()),
             (USAGE_FILE, USAGE_COLUMNS, usage.collect::<String>()),
+            (HISTORY_FILE, HISTORY_COLUMNS, self.history_lines()),
         ] {
             let path = directory.join(name);
             std::fs::write(&path, format!("{}\n{lines}", columns.join(",")))
                 .map_err(|error| TraceError::File { file: path.display().to_string(), error })?;
         }
         Ok(())
+    }
+
+    fn history_lines(&self) -> String {
+        let mut lines = String::new();
+        for (pool, points) in &self.history {
+            for point in points {
+                // Writing to a string cannot fail.
+                let _ = writeln!(lines, "{pool},{},{}", point.time, point.cores);
+            }
+        }
+        lines
     }
 }
 
