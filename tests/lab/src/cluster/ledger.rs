@@ -107,7 +107,7 @@ impl RunMeasures {
 
 /// Sums over the steps of a run.
 #[derive(Debug, Default)]
-pub struct Ledger {
+pub struct RunLedger {
     shortage: f64,
     overload: f64,
     energy: f64,
@@ -125,7 +125,7 @@ pub struct Ledger {
     is_short: Vec<bool>,
 }
 
-impl Ledger {
+impl RunLedger {
     /// Adds a step of the nodes.
     pub fn add_nodes(&mut self, nodes: &[LabNode], inlets: &[f64], seconds: f64) {
         self.is_short.resize(nodes.len(), false);

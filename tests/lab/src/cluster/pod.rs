@@ -18,7 +18,7 @@ pub enum PodDemand {
 
 /// Position of a pod in its life.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum PodPlace {
+pub enum LabPlace {
     /// Waits for a node.
     Pending,
     /// Bound to a node since this time in seconds.
@@ -38,7 +38,7 @@ pub struct LabPod {
     /// Time in seconds at which it was created.
     pub created: i64,
     pub demand: PodDemand,
-    pub place: PodPlace,
+    pub place: LabPlace,
     /// Cores that it got in the last step.
     pub used: f64,
     /// A replacement for it starts.
@@ -48,19 +48,19 @@ pub struct LabPod {
 impl LabPod {
     /// A pod that waits for a node from this time on.
     pub fn new(request: PodRequest, site: usize, demand: PodDemand, created: i64) -> Self {
-        Self { request, site, created, demand, place: PodPlace::Pending, used: 0.0, moves: false }
+        Self { request, site, created, demand, place: LabPlace::Pending, used: 0.0, moves: false }
     }
 
     pub fn node(&self) -> Option<usize> {
         match self.place {
-            PodPlace::Bound { node, .. } => Some(node),
-            PodPlace::Pending | PodPlace::Gone => None,
+            LabPlace::Bound { node, .. } => Some(node),
+            LabPlace::Pending | LabPlace::Gone => None,
         }
     }
 
     /// Whether the pod has been bound for this many seconds.
     pub fn is_bound_for(&self, seconds: i64, now: i64) -> bool {
-        matches!(self.place, PodPlace::Bound { since, .. } if now - since >= seconds)
+        matches!(self.place, LabPlace::Bound { since, .. } if now - since >= seconds)
     }
 
     /// Whether its work or its time is over.

@@ -3,11 +3,11 @@
 use anyhow::{Context, Result};
 use fastrand::Rng;
 
-use super::ledger::{Ledger, RunMeasures};
+use super::ledger::{RunLedger, RunMeasures};
 use super::moves::{MAX_MOVES, MoveMemory, MoveProposal, MoveRules};
 use super::node::LabNode;
 use super::placer::{Placer, PodRequest};
-use super::pod::{LabPod, PodDemand, PodPlace};
+use super::pod::{LabPlace, LabPod, PodDemand};
 use super::service::{ReplicaScaling, ScaledService, services};
 use super::share::{WantedCpu, divide};
 use crate::fleet::{HeatModel, ServerFleet};
@@ -73,7 +73,7 @@ struct LabSimulation<'a> {
     /// Site of each pod of the trace.
     sites: Vec<usize>,
     random: Rng,
-    ledger: Ledger,
+    ledger: RunLedger,
     placed: Vec<PlacedPodAt>,
     move_memory: MoveMemory,
     /// Pods that move, each with its replacement.
@@ -115,7 +115,7 @@ impl<'a> LabSimulation<'a> {
             arrived: 0,
             sites: trace.pods.iter().map(|pod| site(&pod.pool)).collect(),
             random: Rng::with_seed(settings.seed),
-            ledger: Ledger::default(),
+            ledger: RunLedger::default(),
             placed: Vec::new(),
             move_memory: MoveMemory::default(),
             moving: Vec::new(),
@@ -178,7 +178,7 @@ impl<'a> LabSimulation<'a> {
                 self.pending.push(pod);
                 continue;
             }
-            self.pods[pod].place = PodPlace::Gone;
+            self.pods[pod].place = LabPlace::Gone;
             self.note_pending(pod, now);
         }
     }
@@ -208,7 +208,7 @@ impl<'a> LabSimulation<'a> {
         node.requested_cpu = if node.pods.is_empty() { 0.0 } else { node.requested_cpu - request.cpu };
         node.requested_memory = if node.pods.is_empty() { 0.0 } else { node.requested_memory - request.memory };
         placer.ended(request);
-        self.pods[pod].place = PodPlace::Gone;
+        self.pods[pod].place = LabPlace::Gone;
         self.starting.retain(|starting| *starting != pod);
     }
 
@@ -225,12 +225,12 @@ impl<'a> LabSimulation<'a> {
         }
         while self.services[service].pods.len() > wanted {
             let members = &self.services[service].pods;
-            let waiting = members.iter().rposition(|pod| self.pods[*pod].place == PodPlace::Pending);
+            let waiting = members.iter().rposition(|pod| self.pods[*pod].place == LabPlace::Pending);
             let leaving = waiting.unwrap_or(members.len() - 1);
             let pod = self.services[service].pods.remove(leaving);
             if waiting.is_some() {
                 self.pending.retain(|pending| *pending != pod);
-                self.pods[pod].place = PodPlace::Gone;
+                self.pods[pod].place = LabPlace::Gone;
                 self.note_pending(pod, now);
             }
         }
@@ -241,9 +241,9 @@ impl<'a> LabSimulation<'a> {
         for pod in starting {
             let LabPod { request, place, .. } = &self.pods[pod];
             match place {
-                PodPlace::Bound { node, since } if now - since >= START => placer.started(request, *node, *since)?,
-                PodPlace::Bound { .. } => self.starting.push(pod),
-                PodPlace::Pending | PodPlace::Gone => {}
+                LabPlace::Bound { node, since } if now - since >= START => placer.started(request, *node, *since)?,
+                LabPlace::Bound { .. } => self.starting.push(pod),
+                LabPlace::Pending | LabPlace::Gone => {}
             }
         }
         Ok(())
@@ -328,7 +328,7 @@ impl<'a> LabSimulation<'a> {
         bound.requested_cpu += request.cpu;
         bound.requested_memory += request.memory;
         bound.bound.push_back((now, request.cpu));
-        self.pods[pod].place = PodPlace::Bound { node, since: now };
+        self.pods[pod].place = LabPlace::Bound { node, since: now };
         self.starting.push(pod);
         self.placed.push(PlacedPodAt { pod, node, at: now });
         placer.bound(&request, node, now)

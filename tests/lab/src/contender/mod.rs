@@ -20,7 +20,7 @@ use crate::fleet::ServerFleet;
 
 /// Scheduler of a contender.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Placement {
+pub enum LabScheduler {
     Stock(FitStrategy),
     Trimaran(TrimaranPlugin),
     /// Agents of a PlacementPolicy, as in `spec.agents`.
@@ -31,7 +31,7 @@ pub enum Placement {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Contender {
     pub name: String,
-    pub placement: Placement,
+    pub placement: LabScheduler,
     pub scaling: ReplicaScaling,
     pub moves: MoveRules,
 }
@@ -40,27 +40,27 @@ pub struct Contender {
 pub const BASELINE: &str = "least allocated + HPA";
 
 impl Contender {
-    fn new(name: &str, placement: Placement, scaling: ReplicaScaling) -> Self {
+    fn new(name: &str, placement: LabScheduler, scaling: ReplicaScaling) -> Self {
         Self { name: name.to_owned(), placement, scaling, moves: MoveRules::None }
     }
 
     /// All contenders. The baseline is among them.
     pub fn all() -> Vec<Self> {
-        let stock = Placement::Stock;
+        let stock = LabScheduler::Stock;
         let (least, most) = (FitStrategy::LeastAllocated, FitStrategy::MostAllocated);
         let (packing, risk) = (TrimaranPlugin::TargetLoadPacking, TrimaranPlugin::LoadVariationRiskBalancing);
         let hpa = ReplicaScaling::Tracking;
         let safe = json!({"name": "safe", "weight": 5, "safe": {}});
         let congestion = json!({"name": "congestion", "weight": 5, "congestion": {}});
         let power = json!({"name": "power", "weight": 5, "power": {}});
-        let policy = |agents: &[&Value]| Placement::Policy(json!(agents));
+        let policy = |agents: &[&Value]| LabScheduler::Policy(json!(agents));
         vec![
             Self::new("least allocated", stock(least), ReplicaScaling::Fixed),
             Self::new("most allocated", stock(most), ReplicaScaling::Fixed),
             Self::new(BASELINE, stock(least), hpa),
             Self::new("most allocated + HPA", stock(most), hpa),
-            Self::new("TargetLoadPacking + HPA", Placement::Trimaran(packing), hpa),
-            Self::new("LoadVariationRiskBalancing + HPA", Placement::Trimaran(risk), hpa),
+            Self::new("TargetLoadPacking + HPA", LabScheduler::Trimaran(packing), hpa),
+            Self::new("LoadVariationRiskBalancing + HPA", LabScheduler::Trimaran(risk), hpa),
             Self::new("safe + HPA", policy(&[&safe]), hpa),
             Self::new("congestion + HPA", policy(&[&congestion]), hpa),
             Self::new("power + HPA", policy(&[&power]), hpa),
@@ -78,15 +78,15 @@ impl Contender {
 
     /// Whether it is one of ours.
     pub fn is_ours(&self) -> bool {
-        matches!(self.placement, Placement::Policy(_)) || self.moves != MoveRules::None
+        matches!(self.placement, LabScheduler::Policy(_)) || self.moves != MoveRules::None
     }
 
     /// Its scheduler, on an empty fleet.
     pub fn placer(&self, fleet: &ServerFleet) -> Result<Box<dyn Placer>> {
         Ok(match &self.placement {
-            Placement::Stock(strategy) => Box::new(StockScheduler(*strategy)),
-            Placement::Trimaran(plugin) => Box::new(TrimaranScheduler(*plugin)),
-            Placement::Policy(agents) => {
+            LabScheduler::Stock(strategy) => Box::new(StockScheduler(*strategy)),
+            LabScheduler::Trimaran(plugin) => Box::new(TrimaranScheduler(*plugin)),
+            LabScheduler::Policy(agents) => {
                 let nodes: Vec<LabNode> = fleet.servers.iter().cloned().map(LabNode::new).collect();
                 Box::new(PolicyScheduler::new(agents, &nodes)?)
             }
