@@ -18,6 +18,7 @@ mod swarm;
 mod tenants;
 mod unit;
 mod watchers;
+mod worth;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -29,6 +30,7 @@ use clap::{Parser, ValueEnum};
 
 use forecast::ForecastOptions;
 use frame::Bench;
+use worth::WorthOptions;
 
 /// Maximum time to wait for any event that should happen by itself.
 pub const TIMEOUT: Duration = Duration::from_secs(180);
@@ -53,6 +55,8 @@ struct Options {
     logs: Option<PathBuf>,
     #[command(flatten)]
     forecast: ForecastOptions,
+    #[command(flatten)]
+    worth: WorthOptions,
     #[command(flatten)]
     process: ProcessOptions,
 }
@@ -93,6 +97,8 @@ enum Name {
     Swarm,
     /// Tenants: latencies of one tenant while another one is hostile, compared with the same load on ConfigMaps.
     Tenants,
+    /// Worth: energy, overload and waiting times of workloads, compared with other schedulers.
+    Worth,
     /// A process that the actions bench starts.
     #[value(hide = true)]
     Watchers,
@@ -138,6 +144,7 @@ async fn measure(options: &Options) -> Result<bool> {
         Name::Replay => replay::run(&mut bench),
         Name::Swarm => swarm::run(&mut bench).await,
         Name::Tenants => tenants::run(&mut bench).await,
+        Name::Worth => worth::run(&mut bench, &options.worth).await,
         Name::Watchers => {
             let kubeconfig = process.kubeconfig.clone().context("--kubeconfig is missing")?;
             return watchers::run(kubeconfig, process.bind.context("--bind is missing")?).await.map(|()| true);
