@@ -140,7 +140,7 @@ fn goals(bench: &mut Bench, results: &[FleetResult]) {
             ("energy per work", MeasureKind::EnergyPerWork),
             ("the same, empty nodes off", MeasureKind::EnergyPerWorkSwitched),
         ] {
-            for (contender, bound) in [("power + HPA", ENERGY), ("power, moves + HPA", ENERGY_WITH_MOVES)] {
+            for (contender, bound) in [("power + HPA", ENERGY), ("power with moves + HPA", ENERGY_WITH_MOVES)] {
                 let Some(value) = relative(result, contender, kind) else { continue };
                 let title = format!("{fleet}, {contender}: {words}");
                 if fleet.starts_with("mixed") {

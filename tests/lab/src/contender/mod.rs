@@ -30,6 +30,7 @@ pub enum LabScheduler {
 /// One of those that are compared.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Contender {
+    /// Name without commas, so that it can be a field of a CSV file.
     pub name: String,
     pub placement: LabScheduler,
     pub scaling: ReplicaScaling,
@@ -65,9 +66,9 @@ impl Contender {
             Self::new("congestion + HPA", policy(&[&congestion]), hpa),
             Self::new("power + HPA", policy(&[&power]), hpa),
             Self::new("safe and power + HPA", policy(&[&safe, &power]), hpa),
-            Self::new("least allocated, loop + HPA", stock(least), hpa).moving(MoveRules::Relief),
-            Self::new("safe, loop + HPA", policy(&[&safe]), hpa).moving(MoveRules::Relief),
-            Self::new("power, moves + HPA", policy(&[&power]), hpa).moving(MoveRules::Consolidation),
+            Self::new("least allocated with loop + HPA", stock(least), hpa).moving(MoveRules::Relief),
+            Self::new("safe with loop + HPA", policy(&[&safe]), hpa).moving(MoveRules::Relief),
+            Self::new("power with moves + HPA", policy(&[&power]), hpa).moving(MoveRules::Consolidation),
             Self::new("safe and power + forecast", policy(&[&safe, &power]), forecast()),
         ]
     }

@@ -51,6 +51,7 @@ fn all_figures_are_in_the_file() {
     assert!(text.contains("mixed,power + HPA,energy,kWh,27.000000,-0.100000,-0.100000,-0.100000\n"), "{text}");
     assert!(text.contains("mixed,power + HPA,moves,,1.000000,,,\n"), "{text}");
     assert!(text.lines().all(|line| line.split(',').count() == 8), "{text}");
+    assert!(Contender::all().iter().all(|contender| !contender.name.contains(',')));
 }
 
 #[test]
