@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::f64::consts::TAU;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use fastrand::Rng;
 use ganglion::operator::world::world;
 use ganglion_api::node_config::NodeConfig;
@@ -183,9 +183,6 @@ impl Simulation {
         let mut random = Rng::with_seed(seed ^ 0x5eed);
         let store = Store::new(world());
         let cache = PlacementCache::new(store.clone());
-        for node in 0..NODES {
-            store.apply(serde_json::from_value::<NodeConfig>(config(node))?, Origin::Watch);
-        }
         let policy: PlacementPolicy = serde_json::from_value(json!({
             "apiVersion": "ganglion.dev/v1alpha1", "kind": "PlacementPolicy",
             "metadata": {"name": POLICY, "uid": POLICY, "generation": 1, "resourceVersion": "1"},
@@ -280,6 +277,19 @@ impl Simulation {
         for node in 0..NODES {
             self.nodes[node] = self.node(node, now)?;
             self.store.apply(self.nodes[node].clone(), Origin::Watch);
+            let config: NodeConfig = serde_json::from_value(config(node, self.usage(node, now), now))?;
+            self.store.apply(config, Origin::Watch);
+        }
+        self.check_data(now)
+    }
+
+    /// Checks that each agent has data about each node: one that abstains would not be measured.
+    fn check_data(&self, now: i64) -> Result<()> {
+        let policy = self.cache.policy(POLICY).context("no policy")?.map_err(|(_, error)| anyhow::anyhow!(error))?;
+        let inventory = self.store.read(|world| self.cache.copy(world, time(now)));
+        for node in 0..NODES {
+            let record = inventory.node(&name(node)).context("an unknown node")?;
+            ensure!(!policy.lacks(record, time(now)), "an agent has no data about {}", name(node));
         }
         Ok(())
     }
@@ -413,18 +423,19 @@ fn power(node: usize, usage: f64) -> f64 {
     idle + (full - idle) * usage
 }
 
-fn config(node: usize) -> serde_json::Value {
+fn config(node: usize, usage: f64, now: i64) -> serde_json::Value {
     let watts: Vec<String> = (0..21).map(|point| power(node, f64::from(point) / 20.0).to_string()).collect();
-    let reading = |value: &str| json!({"value": value, "sampledAt": time(0).to_string()});
+    let reading = |value: f64| json!({"value": value.to_string(), "sampledAt": time(now).to_string()});
     json!({
         "apiVersion": "ganglion.dev/v1alpha1", "kind": "NodeConfig",
-        "metadata": {"namespace": "nodes", "name": name(node), "uid": format!("config-{node}"), "resourceVersion": "1"},
+        "metadata": {"namespace": "nodes", "name": name(node), "uid": format!("config-{node}"), "resourceVersion": (now + 2).to_string()},
         "spec": {"nodeName": name(node)},
         "status": {
-            "validUntil": time(10 * SECONDS).to_string(), "inletTemperature": reading("22"),
-            "differentialPressure": reading("7.5"),
+            "validUntil": time(10 * SECONDS).to_string(), "inletTemperature": reading(22.0),
+            "differentialPressure": reading(7.5), "cpu": reading(100.0 * usage), "power": reading(power(node, usage)),
             "powerCurve": {
-                "watts": watts, "inletTemperature": "22", "differentialPressure": "7.5", "predictedAt": time(0).to_string(),
+                "watts": watts, "inletTemperature": "22", "differentialPressure": "7.5",
+                "predictedAt": time(now).to_string(),
             },
         },
     })
