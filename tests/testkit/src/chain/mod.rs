@@ -96,7 +96,7 @@ impl<'a> HeatChain<'a> {
     /// must be allowed to connect to 127.0.0.0/8, and to act as the service accounts of the namespace.
     pub async fn set(cluster: &'a Cluster, namespace: &str) -> Result<Self> {
         let client = &cluster.client;
-        // As many as the simulated nodes have: on a larger node, power rises less.
+        // The simulated nodes have as many CPUs: on a larger node, power rises less.
         let arguments = vec!["--hot-reload".to_owned()];
         let options = KubeletOptions { arguments, cores: 32, ..KubeletOptions::default() };
         let first = Kubelet::start(client, namespace, options).await?;
@@ -130,8 +130,8 @@ impl<'a> HeatChain<'a> {
         Ok(this)
     }
 
-    /// Installs the admission policies that add the terms of the default policy to new pods of the namespace, and give a
-    /// replica of a StatefulSet its node.
+    /// Installs the admission policies that add the terms of the default policy to new pods of the namespace, and give
+    /// a replica of a StatefulSet its node.
     async fn install_policies(&self) -> Result<()> {
         for part in ["placement-labels/rights", "placement-labels/policy", "pin-statefulsets/policy"] {
             let file = root().join(format!("kustomize/components/{part}.yaml"));

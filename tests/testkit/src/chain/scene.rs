@@ -120,8 +120,8 @@ spec:
     ladder: [{tune: {raiseRank: LeastServed}}]
 ";
 
-/// The Deployment, spread over both racks, whose replicas belong to its loop; the StatefulSet of the pool's workers; and
-/// the pool.
+/// The Deployment, spread over both racks, whose replicas belong to its loop; the StatefulSet of the pool's workers;
+/// and the pool.
 pub fn workloads(namespace: &str) -> Vec<Value> {
     let labels = json!({"app": WEB});
     let container = json!({
