@@ -41,11 +41,11 @@ fn count(number: usize) -> Result<i32> {
     i32::try_from(number).context("too many rows for a picture")
 }
 
-type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+type PictureArea<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 type DrawError<'a> = DrawingAreaErrorKind<<SVGBackend<'a> as DrawingBackend>::ErrorType>;
 
-fn draw<'a>(area: &Area<'a>, results: &[FleetResult]) -> std::result::Result<(), DrawError<'a>> {
+fn draw<'a>(area: &PictureArea<'a>, results: &[FleetResult]) -> std::result::Result<(), DrawError<'a>> {
     area.fill(&WHITE)?;
     legend(area)?;
     let mut top = TITLE;
@@ -62,7 +62,7 @@ fn draw<'a>(area: &Area<'a>, results: &[FleetResult]) -> std::result::Result<(),
 }
 
 /// Names of the figures, with the ends of the scale.
-fn legend<'a>(area: &Area<'a>) -> std::result::Result<(), DrawError<'a>> {
+fn legend<'a>(area: &PictureArea<'a>) -> std::result::Result<(), DrawError<'a>> {
     let font = ("sans-serif", 13).into_font().color(&BLACK);
     let mut left = NAMES;
     for (kind, color) in DRAWN {
@@ -74,7 +74,12 @@ fn legend<'a>(area: &Area<'a>) -> std::result::Result<(), DrawError<'a>> {
     area.draw(&Text::new(scale, (NAMES, 34), font))
 }
 
-fn row<'a>(area: &Area<'a>, top: i32, result: &FleetResult, contender: &str) -> std::result::Result<(), DrawError<'a>> {
+fn row<'a>(
+    area: &PictureArea<'a>,
+    top: i32,
+    result: &FleetResult,
+    contender: &str,
+) -> std::result::Result<(), DrawError<'a>> {
     let font = ("sans-serif", 13).into_font().color(&BLACK);
     area.draw(&Text::new(contender.to_owned(), (8, top + 6), font))?;
     let zero = position(0.0);
