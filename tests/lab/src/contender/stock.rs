@@ -62,12 +62,11 @@ mod tests {
     use super::*;
     use crate::contender::tests::node;
 
-    /// Values of the tables in `least_allocated_test.go`, `most_allocated_test.go` and `balanced_allocation_test.go` of
-    /// Kubernetes, with the same amounts.
+    /// Values computed by hand from `leastRequestedScore`, `mostRequestedScore` and `balancedResourceScorer` of
+    /// Kubernetes, which divide whole numbers.
     #[test]
-    fn scores_are_those_of_the_published_tests() {
-        // "nothing scheduled, resources requested, differently sized nodes": 3,000m and 5,000 bytes on nodes with
-        // 4,000m and 10,000 bytes, and with 6,000m and 10,000 bytes.
+    fn scores_are_those_of_the_published_formulas() {
+        // 3,000m and 5,000 bytes on nodes with 4,000m and 10,000 bytes, and with 6,000m and 10,000 bytes.
         assert_eq!(fit(FitStrategy::LeastAllocated, 0.75, 0.5), 37.0);
         assert_eq!(fit(FitStrategy::LeastAllocated, 0.5, 0.5), 50.0);
         assert_eq!(fit(FitStrategy::MostAllocated, 0.75, 0.5), 62.0);
