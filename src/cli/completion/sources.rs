@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     /// Names of values that are no names of objects, as the help shows them.
-    const VALUES: [&str; 17] = [
+    const VALUES: [&str; 20] = [
         "ADDR",
         "DIGEST",
         "DIR",
@@ -96,7 +96,10 @@ mod tests {
         "KIND",
         "LABELS",
         "METRIC=NUMBER",
+        "METRIC=QUERY",
+        "MODEL",
         "N",
+        "NAME=VALUE",
         "SECONDS",
         "SHELL",
         "TIME",
