@@ -14,7 +14,7 @@ use ganglion::operator::world::world;
 use ganglion_api::node_config::NodeConfig;
 use ganglion_api::placement_policy::PlacementPolicy;
 use ganglion_api::placement_policy::labels::TypicalRequest;
-use ganglion_core::facts::{NodeFact, NodeName, PodFact, Requests, SlimPod};
+use ganglion_core::facts::{Key, NodeFact, NodeName, PodFact, Requests, SlimPod};
 use ganglion_core::world::Origin;
 use ganglion_placement::cache::PlacementCache;
 use ganglion_placement_plan::labels::plan::{LabelPlan, LabelWrite, MinorWrites, WantedLabels, plan};
@@ -30,6 +30,9 @@ use super::objects::POLICY;
 use crate::frame::{Bench, Bound, Progress, median, number};
 
 pub const PART: &str = "quality";
+
+/// Namespace of the pods.
+const NAMESPACE: &str = "jobs";
 
 const NODES: usize = 200;
 const CORES: f64 = 32.0;
@@ -385,6 +388,7 @@ impl Simulation {
                     self.cache.policy(POLICY).context("no policy")?.map_err(|(_, error)| anyhow::anyhow!(error))?;
                 let requests = Requests { cpu: millis(job), memory: memory(job), ..Requests::default() };
                 let placed = PlacedPod {
+                    key: Key::new(NAMESPACE, &uid(job)),
                     uid: uid(job).as_str().into(),
                     requests,
                     cores: requests.cpu,
@@ -459,7 +463,7 @@ fn pod(job: &Job, node: usize, since: i64) -> serde_json::Value {
     let requests = json!({"cpu": format!("{}m", millis(job)), "memory": memory(job).to_string()});
     let (node, since) = (name(node), time(since).to_string());
     json!({
-        "metadata": {"namespace": "jobs", "name": uid(job), "uid": uid(job), "resourceVersion": "1", "creationTimestamp": since},
+        "metadata": {"namespace": NAMESPACE, "name": uid(job), "uid": uid(job), "resourceVersion": "1", "creationTimestamp": since},
         "spec": {
             "nodeName": node, "schedulerName": "default-scheduler",
             "containers": [{"name": "c", "image": "i", "resources": {"requests": requests}}],
