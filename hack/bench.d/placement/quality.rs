@@ -18,7 +18,7 @@ use ganglion_core::facts::{Key, NodeFact, NodeName, PodFact, Requests, SlimPod};
 use ganglion_core::world::Origin;
 use ganglion_placement::cache::PlacementCache;
 use ganglion_placement_plan::labels::plan::{LabelPlan, LabelWrite, MinorWrites, WantedLabels, plan};
-use ganglion_placement_plan::labels::typical::{PlacedRequests, TypicalPod};
+use ganglion_placement_plan::labels::typical::PlacedRequests;
 use ganglion_placement_plan::labels::{LabelValue, key};
 use ganglion_placement_plan::question::PlacedPod;
 use ganglion_runtime::store::Store;
@@ -302,9 +302,9 @@ impl Simulation {
         let policy = self.cache.policy(POLICY).context("no policy")?.map_err(|(_, error)| anyhow::anyhow!(error))?;
         let labels = policy.labels.as_ref().context("no labels")?;
         let placed = self.store.read(PlacedRequests::of);
-        let TypicalPod { request, pod } = labels.typical.pod(&placed, self.typical.as_ref());
-        self.typical = Some(request);
-        let verdicts = self.cache.verdicts(&policy, &pod, time(now));
+        let typical = labels.typical.pod(&placed, self.typical.as_ref());
+        let verdicts = self.cache.verdicts(&policy, &typical, time(now));
+        self.typical = Some(typical.request);
         let key = key(POLICY);
         let present: HashMap<NodeName, LabelValue> = self
             .nodes

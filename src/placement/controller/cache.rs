@@ -19,6 +19,8 @@ use ganglion_placement_plan::agents::AgentError;
 use ganglion_placement_plan::answered::{NodeSet, PreemptedPod};
 use ganglion_placement_plan::inventory::Inventory;
 use ganglion_placement_plan::labels::labeling::NodeVerdict;
+use ganglion_placement_plan::labels::typical::TypicalPod;
+use ganglion_placement_plan::labels::verdicts::verdicts;
 use ganglion_placement_plan::learned::{LearnedRewards, LearnedValues};
 use ganglion_placement_plan::policy::{CompiledPolicy, best};
 use ganglion_placement_plan::preempted::{self, PreemptionNode};
@@ -167,26 +169,23 @@ impl PlacementCache {
         self.inventory(|inventory| inventory.nodes().map(|record| (record.node.name(), record.pods)).collect())
     }
 
-    /// Opinions of a policy about all nodes, for a pod that stands for all others.
-    pub fn verdicts(&self, policy: &CompiledPolicy, pod: &PlacedPod, now: Timestamp) -> HashMap<NodeName, NodeVerdict> {
+    /// Opinions of a policy about all nodes, for the pod that stands for all others.
+    pub fn verdicts(
+        &self,
+        policy: &CompiledPolicy,
+        typical: &TypicalPod,
+        now: Timestamp,
+    ) -> HashMap<NodeName, NodeVerdict> {
         let all: Vec<(NodeName, bool)> = self
             .inventory(|inventory| inventory.nodes().map(|record| (record.node.name(), record.row.counted)).collect());
         let accepting: Vec<&str> = all.iter().filter(|(_, counted)| *counted).map(|(name, _)| name.as_str()).collect();
-        let is_new = |record: &NodeRecord| now.duration_since(record.node.created) < policy.rules.max_age;
-        let (found, _) = self.evaluate(policy, pod, &accepting, now, |question| {
-            let (rejections, scored) = policy.judge(question);
-            let verdict = |at: usize, record: &Option<&NodeRecord>| match record {
-                Some(record) if is_new(record) && policy.lacks(record, now) => NodeVerdict::Unknown,
-                Some(_) if rejections[at].is_some() => NodeVerdict::Rejected,
-                Some(_) => NodeVerdict::Scored(scored.totals[at]),
-                None => NodeVerdict::Unknown,
-            };
-            question.candidates.iter().enumerate().map(|(at, record)| verdict(at, record)).collect::<Vec<_>>()
-        });
-        let mut verdicts: HashMap<NodeName, NodeVerdict> =
+        let pair = typical.pair();
+        let (found, _) =
+            self.evaluate(policy, &typical.pod, &accepting, now, |question| verdicts(policy, question, &pair));
+        let mut known: HashMap<NodeName, NodeVerdict> =
             all.iter().map(|(name, _)| (name.clone(), NodeVerdict::Unknown)).collect();
-        verdicts.extend(accepting.iter().map(|name| NodeName::from(*name)).zip(found));
-        verdicts
+        known.extend(accepting.iter().map(|name| NodeName::from(*name)).zip(found));
+        known
     }
 
     /// Filters nodes on which a scheduler would preempt pods. These pods do not count.

@@ -307,7 +307,9 @@ async fn preemption_is_left_to_nodes_that_pass_without_the_victims() {
         put_pod(&store, name, at as u64 + 2, Some(node));
     }
     let kept = meta(&[("n0", &["a"]), ("unknown", &["x"])]);
-    let all = meta(&[("n0", &["a"]), ("n1", &["c"]), ("unknown", &["x"]), ("empty", &[])]);
+    let mut all = meta(&[("n0", &["a"]), ("n1", &["c"]), ("unknown", &["x"]), ("empty", &[])]);
+    // Go writes an empty list like this.
+    all["NodeNameToMetaVictims"]["nil"] = json!({"Pods": null, "NumPDBViolations": 0});
     let found = asked(&extender, "/policies/few/preempt", &all).await;
     assert_eq!(found, json!({"NodeNameToMetaVictims": kept["NodeNameToMetaVictims"]}));
     // The form with whole pods is answered in the short form.

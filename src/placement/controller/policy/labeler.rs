@@ -30,7 +30,7 @@ use ganglion_outbound::client::objects::api_words;
 use ganglion_placement_plan::labels::contest::LabelContests;
 use ganglion_placement_plan::labels::plan::{LabelPlan, LabelWrite, MinorWrites, WantedLabels, plan};
 use ganglion_placement_plan::labels::report::LabelReport;
-use ganglion_placement_plan::labels::typical::{PlacedRequests, TypicalPod};
+use ganglion_placement_plan::labels::typical::PlacedRequests;
 use ganglion_placement_plan::labels::{LabelValue, key};
 use ganglion_placement_plan::policy::CompiledPolicy;
 use ganglion_placement_plan::world::PlacementWorld;
@@ -165,9 +165,9 @@ impl Labeler {
     ) -> Option<HashMap<NodeName, LabelValue>> {
         let labels = policy.labels.as_ref()?;
         let former = self.state().typical.get(&policy.name).or(typical).cloned();
-        let TypicalPod { request, pod } = labels.typical.pod(placed, former.as_ref());
-        self.state().typical.insert(policy.name.clone(), request);
-        let verdicts = self.placement.verdicts(policy, &pod, now);
+        let typical = labels.typical.pod(placed, former.as_ref());
+        let verdicts = self.placement.verdicts(policy, &typical, now);
+        self.state().typical.insert(policy.name.clone(), typical.request);
         let key = key(&policy.name);
         let present: HashMap<_, _> = self.ctx.store.read(|world| {
             let labeled = world.nodes().filter_map(|node| Some((node.name(), label(node, &key)?)));

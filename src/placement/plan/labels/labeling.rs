@@ -22,6 +22,8 @@ const BEST_SHARE: usize = 10;
 pub enum NodeVerdict {
     /// From 0 to 10.
     Scored(f64),
+    /// The node has room for this pod, but not for a second one.
+    NearlyFull,
     Rejected,
     /// The node is new, and data about it are missing; or it does not accept pods. Its label stays, and a node without
     /// one gets the median: with the worst label, it would stay empty.
@@ -52,7 +54,7 @@ impl LabelRules {
     ) -> (HashMap<NodeName, LabelValue>, Option<f64>) {
         let scores = verdicts.values().filter_map(|verdict| match verdict {
             NodeVerdict::Scored(score) => Some(*score),
-            NodeVerdict::Rejected | NodeVerdict::Unknown => None,
+            NodeVerdict::NearlyFull | NodeVerdict::Rejected | NodeVerdict::Unknown => None,
         });
         let scale = best(scores.collect()).map(|best| LevelScale::new(self.weight, former, best));
         let known = |node: &NodeName, verdict: &NodeVerdict| match (verdict, scale) {
@@ -63,6 +65,7 @@ impl LabelRules {
                 });
                 Some(LabelValue::Level(scale.level(*score, level)))
             }
+            (NodeVerdict::NearlyFull, _) => Some(LabelValue::Level(0)),
             (NodeVerdict::Rejected, _) => Some(match self.rejections {
                 LabelRejections::Soft => LabelValue::Level(0),
                 LabelRejections::Required => LabelValue::Rejected,
@@ -102,7 +105,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use NodeVerdict::{Rejected, Scored, Unknown};
+    use NodeVerdict::{NearlyFull, Rejected, Scored, Unknown};
 
     const SOFT: LabelRules = LabelRules { weight: 2, rejections: LabelRejections::Soft };
 
@@ -142,6 +145,7 @@ mod tests {
         assert_eq!(labels(required, &[("full", Scored(4.0))], &full), ["15"], "no longer rejected");
         assert_eq!(labels(required, &[("full", Unknown)], &full), ["rejected"], "cordoned meanwhile");
         assert_eq!(labels(required, &[("full", Rejected), ("new", Unknown)], &[]), ["rejected", "7"]);
+        assert_eq!(labels(required, &[("a", Scored(4.0)), ("filling", NearlyFull)], &[]), ["15", "0"]);
     }
 
     proptest! {

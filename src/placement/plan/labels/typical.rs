@@ -89,6 +89,15 @@ pub struct TypicalPod {
     pub pod: PlacedPod,
 }
 
+impl TypicalPod {
+    /// Two of these pods as one: until a label changes, another pod may come.
+    pub fn pair(&self) -> PlacedPod {
+        let Requests { cpu, memory, .. } = self.pod.requests;
+        let requests = Requests { cpu: cpu.saturating_mul(2), memory: memory.saturating_mul(2), ..self.pod.requests };
+        PlacedPod { requests, cores: self.pod.cores.saturating_mul(2), ..self.pod.clone() }
+    }
+}
+
 impl TypicalRules {
     /// An error if an amount cannot be parsed.
     pub fn new(options: Option<&LabelOptions>, scheduler: &str) -> Result<Self, (PolicyReason, String)> {
@@ -176,6 +185,8 @@ mod tests {
         assert_eq!(found, request("100m", "200Mi"));
         assert_eq!((pod.requests.cpu, pod.cores, pod.requests.memory), (100, 100, 200 << 20));
         assert_eq!(pod.scheduler, "green");
+        let pair = TypicalPod { request: found, pod }.pair();
+        assert_eq!((pair.requests.cpu, pair.cores, pair.requests.memory), (200, 200, 400 << 20));
     }
 
     /// A typical core belongs to a larger pod than the mean: (1 + 1 + 16) / 6 cores.

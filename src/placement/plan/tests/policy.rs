@@ -8,6 +8,8 @@ use serde_json::{Value, json};
 use super::inventory::{at, hold, node, pod, policy};
 use crate::explain::explain;
 use crate::inventory::Inventory;
+use crate::labels::labeling::NodeVerdict;
+use crate::labels::verdicts::verdicts;
 use crate::learned::{FAILURE, LearnedRewards, RewardRules};
 use crate::pigeon::SMOOTHING;
 use crate::policy::CompiledPolicy;
@@ -142,6 +144,21 @@ fn safe_rejects_risk_and_leaves_alone_what_it_does_not_know() {
     assert_eq!(sent(&world, &agents), [0, 10, 0, 0]);
     let lenient = json!([{"name": "safe", "safe": {"filter": false}}]);
     assert_eq!(rejected(&world, &lenient, &placed(200)), vec![None; 4]);
+}
+
+/// Nodes are overloaded from 7.2 cores on. The pods request 0.6 cores.
+#[rstest]
+#[case::room_for_two("5000", [NodeVerdict::NearlyFull, NodeVerdict::Scored(10.0), NodeVerdict::Rejected])]
+#[case::one_counts_if_no_node_has_room_for_two("6500", [NodeVerdict::Scored(10.0), NodeVerdict::Scored(10.0), NodeVerdict::Rejected])]
+fn labels_leave_room_for_another_pod(#[case] used: &str, #[case] expected: [NodeVerdict; 3]) {
+    let mut world = registered();
+    for (name, used) in [("a", "6500"), ("b", used), ("c", "7600")] {
+        world.apply(node(name, 1, &[("mean-used-cpu", used), ("std-used-cpu", "1")]), Origin::Watch);
+    }
+    let policy = compiled(&json!([{"name": "safe", "safe": {}}]));
+    let (pod, pair) = (placed(600), placed(1200));
+    let found = asked(&world, &policy, &pod, |question| verdicts(&policy, question, &pair));
+    assert_eq!(found, [&expected[..], &[NodeVerdict::Unknown]].concat());
 }
 
 #[test]
