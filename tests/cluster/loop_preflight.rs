@@ -115,6 +115,11 @@ fn a_kind_that_cannot_be_scaled_and_a_container_that_is_not_there_are_found() {
         spec["target"]["kind"] = json!("DaemonSet");
         make(testbed, "web", spec).await?;
         fails(testbed, "NotScalable", &["DaemonSet has no scale subresource"]).await?;
+        let mut spec = on("Low", json!([{"workloadAction": {"move": {"to": {}}}}]));
+        spec["target"]["kind"] = json!("DaemonSet");
+        spec["policy"] = Value::Null;
+        testbed.patch_loop("web", json!({"spec": spec})).await?;
+        fails(testbed, "NotSupported", &["WorkloadActions move replicas", "not of DaemonSet of apps/v1"]).await?;
 
         Workload::deployment("web", 1).create(testbed).await?;
         let resize = |container: &str| json!([{"resize": {"container": container, "resource": "cpu", "factor": "2", "max": "1", "what": "Requests"}}]);

@@ -25,6 +25,16 @@ use ganglion_runtime::account::ObjectPath;
 use ganglion_runtime::error::Error;
 use ganglion_runtime::writer::AnswerBounds;
 
+/// Kinds of Kubernetes that own pods without a ReplicaSet or a StatefulSet between, with their versions: no action moves
+/// these pods.
+const PODS_OF_THEIR_OWN: [(&str, &str); 5] = [
+    ("apps/v1", "DaemonSet"),
+    ("batch/v1", "CronJob"),
+    ("batch/v1", "Job"),
+    ("v1", "Pod"),
+    ("v1", "ReplicationController"),
+];
+
 /// Returns the progress of the claimed action.
 pub async fn read(targets: &Targets, actor: &Actor, claim: &Claim) -> Result<TargetState, Error> {
     let Some(name) = &claim.goal.workload_action else { return Ok(TargetState::WorkloadAction(None)) };
@@ -73,12 +83,14 @@ pub async fn read_ahead(
     });
     let Some((plural, found)) = cached else {
         // Other kinds may own ReplicaSets. The action itself finds out whether it can move their replicas.
-        if template.move_.is_some() {
+        let never_moves = PODS_OF_THEIR_OWN.contains(&(api_version.as_str(), kind.as_str()));
+        if template.move_.is_some() && !never_moves {
             return Ok(TargetState::WorkloadAction(None));
         }
+        let verb = if template.move_.is_some() { "move" } else { "create and delete" };
         let words = format!(
-            "in a loop, WorkloadActions create and delete replicas of Deployments, ReplicaSets and StatefulSets of \
-             apps/v1, not of {kind} of {api_version}: use another action, or correct spec.target"
+            "in a loop, WorkloadActions {verb} replicas of Deployments, ReplicaSets and StatefulSets of apps/v1, not \
+             of {kind} of {api_version}: use another action, or correct spec.target"
         );
         return Ok(TargetState::Unfit(LoopReason::NotSupported, words));
     };
