@@ -5,6 +5,8 @@ use std::process::Command;
 
 use serde_json::Value;
 use tempfile::TempDir;
+use testkit::block_on;
+use testkit::servers::http::{Authority, Manner, Server};
 
 const LOOP: &str = "\
 apiVersion: ganglion.dev/v1alpha1
@@ -142,6 +144,44 @@ fn a_picture_is_well_formed_and_always_the_same() {
         assert!(texts.contains(&name), "{name} is not in {texts:?}");
     }
     assert!(document.descendants().filter(|node| node.has_tag_name("polyline")).count() >= 4);
+}
+
+/// Answer of Prometheus to a query over a range.
+const ANSWER: &str = r#"{"status": "success", "data": {"resultType": "matrix", "result": [{"metric": {}, "values": [
+    [1795341600, "50"], [1795341615, "90"], [1795341630, "90"]]}]}}"#;
+
+/// The server has a certificate of its own authority, and answers whoever has the token.
+#[test]
+fn a_server_is_reached_with_a_token_and_its_own_authority() {
+    let files = ReplayFiles::new(VALUES);
+    let authority = Authority::create();
+    files.write("token", "secret\n");
+    files.write("wrong", "guessed\n");
+    std::fs::write(files.path("ca.pem"), authority.pem()).unwrap();
+    let replay = async |options: &[&str]| {
+        let manner = Manner::Guarded("authorization: Bearer secret", ANSWER.to_owned());
+        let server = Server::secure(manner, &authority).await;
+        let url = format!("https://{}", server.address);
+        let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_ganglion"));
+        command.current_dir(files.dir.path()).args(["replay", "loop.yaml", "--prometheus", &url, "--query", "cpu=up"]);
+        command.args(["--start", "replicas=2", "--since", "45s", "--until", "2026-11-22T10:00:45Z"]).args(options);
+        let output = command.output().await.unwrap();
+        let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+        (output.status.success(), words(&text))
+    };
+    block_on(async {
+        let (is_good, text) = replay(&["--token-file", "token", "--ca-file", "ca.pem"]).await;
+        assert!(is_good && text.contains("10:00:15 High cpu"), "{text}");
+        for (options, expected) in [
+            (&["--token-file", "wrong", "--ca-file", "ca.pem"][..], "401 Unauthorized"),
+            (&["--ca-file", "ca.pem"], "401 Unauthorized"),
+            (&["--token-file", "token"], "certificate"),
+            (&["--token-file", "none", "--ca-file", "ca.pem"], "cannot read none"),
+        ] {
+            let (is_good, text) = replay(options).await;
+            assert!(!is_good && text.contains(expected), "{options:?}: {text}");
+        }
+    });
 }
 
 #[test]
