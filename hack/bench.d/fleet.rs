@@ -4,30 +4,19 @@ use anyhow::Result;
 use futures::{StreamExt, TryStreamExt, stream};
 use ganglion_api::workload_action::WorkloadAction;
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{Namespace, Pod, Service, ServiceAccount};
+use k8s_openapi::api::core::v1::{Pod, Service};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{ListParams, PostParams};
-use kube::runtime::wait::await_condition;
 use kube::{Api, Client, ResourceExt};
 use serde_json::json;
 use testkit::eye::Seen;
+pub use testkit::plane::namespace;
 use testkit::verdict::APP;
 
-use super::TIMEOUT;
 use super::frame::Progress;
 
 /// Number of concurrent requests while a fleet is created.
 const WRITERS: usize = 16;
-
-/// Creates a namespace, and waits until pods can be created in it.
-pub async fn namespace(client: &Client, name: &str) -> Result<()> {
-    let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": name}}))?;
-    Api::<Namespace>::all(client.clone()).create(&PostParams::default(), &namespace).await?;
-    let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), name);
-    let there = await_condition(accounts, "default", |account: Option<&ServiceAccount>| account.is_some());
-    tokio::time::timeout(TIMEOUT, there).await??;
-    Ok(())
-}
 
 /// Creates a Service for the pods of the named Deployment.
 pub async fn service(client: &Client, namespace: &str, name: &str) -> Result<()> {

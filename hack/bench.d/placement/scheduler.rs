@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use testkit::operator::Operator;
 use testkit::plane::cluster::Cluster;
 use testkit::plane::install::Installed;
+use testkit::plane::scheduler::plain_extender;
 use testkit::process::free_port;
 use testkit::testbed::loops::condition;
 
@@ -235,22 +236,17 @@ impl Ways<'_> {
         let shipped = |path: &str| -> Result<Value> {
             Ok(serde_saphyr::from_str(&std::fs::read_to_string(testkit::root().join(path))?)?)
         };
-        let mut config = shipped("config/kube-scheduler.yaml")?;
-        let extender = match way {
-            Way::NullExtender => Some(format!("http://{}/null", self.addresses[1])),
-            Way::Extender => Some(format!("http://{}/policies/{POLICY}", self.addresses[0])),
-            Way::Alone | Way::Admission | Way::Profile => None,
+        let url = match way {
+            Way::NullExtender => format!("http://{}/null", self.addresses[1]),
+            Way::Extender => format!("http://{}/policies/{POLICY}", self.addresses[0]),
+            Way::Alone | Way::Admission | Way::Profile => String::new(),
         };
-        match extender {
-            Some(url) => {
-                let extender = &mut config["extenders"][0];
-                extender["urlPrefix"] = json!(url);
-                extender["enableHTTPS"] = json!(false);
-                // As labels weigh by default.
-                extender["weight"] = json!(2);
-                extender.as_object_mut().context("an extender")?.remove("tlsConfig");
-            }
-            None => drop(config.as_object_mut().context("a configuration")?.remove("extenders")),
+        let mut config = plain_extender(&url)?;
+        if url.is_empty() {
+            config.as_object_mut().context("a configuration")?.remove("extenders");
+        } else {
+            // As labels weigh by default.
+            config["extenders"][0]["weight"] = json!(2);
         }
         if way == Way::Profile {
             // The terms of the component's scheduler, for the label of this policy.

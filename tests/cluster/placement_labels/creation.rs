@@ -4,14 +4,13 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use ganglion_api::marks::{DEFAULT_POLICY, LABEL_POLICY, POD_POLICY};
 use http::Request;
-use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
-use kube::api::{Patch, PatchParams, PostParams};
-use kube::{Api, Client, Error};
+use kube::api::{Patch, PatchParams};
+use kube::{Client, Error};
 use serde_json::{Value, json};
-use testkit::TIMEOUT;
+use testkit::plane::namespace;
 use testkit::testbed::Testbed;
 use testkit::testbed::loops::condition;
 use tokio::task::JoinHandle;
@@ -53,14 +52,8 @@ pub fn pod(labels: &Value) -> Value {
 
 /// A namespace whose pods get no terms.
 pub async fn plain(scene: &Scene<'_>) -> Result<String> {
-    let client = &scene.testbed.client;
     let name = format!("{}-plain", scene.testbed.ns);
-    let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": name}}))?;
-    Api::<Namespace>::all(client.clone()).create(&PostParams::default(), &namespace).await?;
-    let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), &name);
-    let there = |account: Option<&ServiceAccount>| account.is_some();
-    let wait = kube::runtime::wait::await_condition(accounts, "default", there);
-    tokio::time::timeout(TIMEOUT, wait).await.context("no default service account")??;
+    namespace(&scene.testbed.client, &name).await?;
     Ok(name)
 }
 

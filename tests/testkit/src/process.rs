@@ -3,6 +3,7 @@
 
 use std::ffi::OsStr;
 use std::fs;
+use std::io::{Read, Seek, SeekFrom};
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Output, Stdio};
@@ -74,6 +75,15 @@ impl LoggedProcess {
     /// Its output so far.
     pub fn log(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// Its output from this byte on.
+    pub fn log_from(&self, byte: u64) -> Result<String> {
+        let mut file = fs::File::open(&self.log)?;
+        file.seek(SeekFrom::Start(byte))?;
+        let mut text = String::new();
+        file.read_to_string(&mut text)?;
+        Ok(text)
     }
 
     /// Fails with its output if it has ended by itself.

@@ -11,14 +11,17 @@ use std::path::Path;
 use std::process::Stdio;
 use std::sync::Arc;
 
-use anyhow::Result;
-use kube::Config;
+use anyhow::{Context, Result};
+use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
+use kube::api::{ObjectMeta, PostParams};
+use kube::runtime::wait::await_condition;
+use kube::{Api, Client, Config};
 use tokio::sync::{OnceCell, Semaphore};
 
 use audit::Audit;
 use cluster::{Cluster, Wanted, controlplane};
 
-use crate::root;
+use crate::{TIMEOUT, root};
 
 /// Number of nodes (`node-0` …) of the shared plane.
 pub const NODES: usize = 8;
@@ -97,6 +100,18 @@ impl Plane {
         config.auth_info = Default::default();
         config
     }
+}
+
+/// Creates a namespace, and waits for its default service account: the API server rejects pods before it exists, and
+/// the ReplicaSet controller then backs off before it retries.
+pub async fn namespace(client: &Client, name: &str) -> Result<()> {
+    let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
+    let object = Namespace { metadata, ..Namespace::default() };
+    Api::<Namespace>::all(client.clone()).create(&PostParams::default(), &object).await.context("namespace")?;
+    let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), name);
+    let there = await_condition(accounts, "default", |account: Option<&ServiceAccount>| account.is_some());
+    tokio::time::timeout(TIMEOUT, there).await.context("no default service account")??;
+    Ok(())
 }
 
 /// Plane of a single test.

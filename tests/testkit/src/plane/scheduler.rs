@@ -7,23 +7,27 @@ use anyhow::{Context, Result, ensure};
 use k8s_openapi::ByteString;
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tokio::process::{Child, Command};
 
 use super::cluster::Cluster;
 use super::kubeconfig;
-use crate::process::free_port;
+use crate::process::{LoggedProcess, attached, free_port};
 use crate::root;
 
 /// A second stock kube-scheduler, which ends when it is dropped.
 pub struct SecondScheduler {
-    _child: Child,
+    process: LoggedProcess,
     _home: TempDir,
 }
 
 impl SecondScheduler {
     /// Starts the program of the plane's own scheduler with this configuration, with the token of an account.
     pub fn start(cluster: &Cluster, configuration: &Path, token: &str) -> Result<Self> {
-        Self::launch(cluster, tempfile::tempdir()?, read(configuration)?, token)
+        Self::launch(cluster, tempfile::tempdir()?, read(configuration)?, token, &[])
+    }
+
+    /// The same with further options of the program, such as `--v=4`.
+    pub fn with_options(cluster: &Cluster, config: Value, token: &str, options: &[&str]) -> Result<Self> {
+        Self::launch(cluster, tempfile::tempdir()?, config, token, options)
     }
 
     /// Starts it with a configuration that queries an extender: that of the component, with what a cluster provides.
@@ -36,26 +40,35 @@ impl SecondScheduler {
         let extender = &mut config["extenders"][0];
         extender["urlPrefix"] = json!(format!("https://127.0.0.1:{}/policies/{}", asked.port, asked.policy));
         extender["tlsConfig"] = json!({"serverName": "127.0.0.1", "caFile": authority});
-        Self::launch(cluster, home, config, token)
+        Self::launch(cluster, home, config, token, &[])
     }
 
-    fn launch(cluster: &Cluster, home: TempDir, mut config: Value, token: &str) -> Result<Self> {
+    /// Its log from this byte on.
+    pub fn log_from(&self, byte: u64) -> Result<String> {
+        self.process.log_from(byte)
+    }
+
+    fn launch(cluster: &Cluster, home: TempDir, mut config: Value, token: &str, options: &[&str]) -> Result<Self> {
         let [access, file] = ["kubeconfig", "scheduler.yaml"].map(|name| home.path().join(name));
         std::fs::write(&access, kubeconfig::direct(&cluster.config, token))?;
         config["clientConnection"] = json!({"kubeconfig": access});
         std::fs::write(&file, config.to_string())?;
         let own = cluster.pid("scheduler")?;
         let program = std::fs::read_link(format!("/proc/{own}/exe")).context("the plane has no scheduler")?;
-        let log = std::fs::File::create(home.path().join("log"))?;
-        let child = Command::new(program)
-            .arg(format!("--config={}", file.display()))
-            .args(["--bind-address=127.0.0.1", &format!("--secure-port={}", free_port()?)])
-            .stdout(log.try_clone()?)
-            .stderr(log)
-            .kill_on_drop(true)
-            .spawn()?;
-        Ok(Self { _child: child, _home: home })
+        let mut command = attached(program);
+        command.arg(format!("--config={}", file.display())).args(options);
+        command.args(["--bind-address=127.0.0.1", &format!("--secure-port={}", free_port()?)]);
+        Ok(Self { process: LoggedProcess::start(command, home.path().join("log"))?, _home: home })
     }
+}
+
+/// The shipped configuration with an extender at this address, which is served without TLS.
+pub fn plain_extender(url: &str) -> Result<Value> {
+    let mut config = read(&root().join("config/kube-scheduler.yaml"))?;
+    let extender = config["extenders"][0].as_object_mut().context("config/kube-scheduler.yaml has no extender")?;
+    extender.remove("tlsConfig");
+    extender.extend([("urlPrefix".to_owned(), json!(url)), ("enableHTTPS".to_owned(), json!(false))]);
+    Ok(config)
 }
 
 fn read(configuration: &Path) -> Result<Value> {

@@ -38,11 +38,11 @@ use crate::NODE_OWNER;
 use crate::eye::Eye;
 use crate::operator::{Operator, program};
 use crate::plane::install::{NAMESPACE, bind, bind_loops};
-use crate::plane::{Plane, is_kept, kubeconfig};
+use crate::plane::{Plane, is_kept, kubeconfig, namespace};
 use crate::proxy::Proxy;
 use crate::testbed::nodes::{Size, TestNodes};
 use crate::testbed::rest::rest_clean;
-use crate::{TIMEOUT, block_on, kstatus, root};
+use crate::{block_on, kstatus, root};
 
 /// Maximum number of testbeds at once: more would only wait for the two or three processors.
 const TESTBEDS: usize = 8;
@@ -177,17 +177,7 @@ impl Testbed {
             // Namespaces of earlier processes may still exist.
             ns += &format!("-{}", std::process::id());
         }
-        let namespace = Namespace {
-            metadata: ObjectMeta { name: Some(ns.clone()), ..ObjectMeta::default() },
-            ..Namespace::default()
-        };
-        Api::<Namespace>::all(client.clone()).create(&PostParams::default(), &namespace).await.context("namespace")?;
-        // The API server rejects pods before the account exists, and the ReplicaSet controller then backs off before it
-        // retries.
-        let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), &ns);
-        let there = |account: Option<&ServiceAccount>| account.is_some();
-        let wait = kube::runtime::wait::await_condition(accounts, "default", there);
-        tokio::time::timeout(TIMEOUT, wait).await.context("no default service account")??;
+        namespace(&client, &ns).await?;
         grant_lease(&client, &ns).await?;
         bind_loops(&client, &ns).await?;
         let proxy = Proxy::start(&plane).await?;

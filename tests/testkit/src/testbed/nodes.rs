@@ -74,7 +74,7 @@ impl TestNodes {
             "status": {"capacity": resources, "allocatable": resources},
         }))?;
         self.api.create(&PostParams::default(), &node).await?;
-        self.until(name, "is Ready", |node| is_ready(node) && taints(node) == 1).await
+        self.until(name, "is Ready", is_open).await
     }
 
     /// Changes a node by a merge patch.
@@ -134,6 +134,11 @@ impl TestNodes {
 /// Members of a pod spec that allow the node created for this value, and any shared node.
 pub fn tolerating(value: &str) -> Value {
     json!({"tolerations": [{"key": NODE_OWNER, "operator": "Equal", "value": value}]})
+}
+
+/// Whether the node is Ready, and has only the taint of its test.
+pub fn is_open(node: &Node) -> bool {
+    is_ready(node) && taints(node) == 1
 }
 
 fn is_ready(node: &Node) -> bool {
