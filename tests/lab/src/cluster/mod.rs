@@ -17,6 +17,6 @@ mod tests;
 pub use ledger::{MEASURES, MeasureKind, RunMeasures};
 pub use moves::MoveRules;
 pub use node::{LabNode, OVERLOAD, UsageStatistics};
-pub use placer::{Placer, PodRequest};
+pub use placer::{Placer, PodRequest, bytes, millis};
 pub use service::{ReplicaScaling, TARGET, time};
 pub use simulation::{LabRun, PlacedPodAt, RunSettings, STEP, run};

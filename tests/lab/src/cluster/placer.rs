@@ -2,6 +2,8 @@
 
 use super::node::LabNode;
 
+const GIB: f64 = (1 << 30) as f64;
+
 /// A pod that waits for a node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PodRequest {
@@ -10,6 +12,23 @@ pub struct PodRequest {
     /// Requested cores and GiB.
     pub cpu: f64,
     pub memory: f64,
+}
+
+impl PodRequest {
+    /// A request in whole millicores and bytes, as Kubernetes counts them. Cores and GiB.
+    pub fn new(pod: usize, cpu: f64, memory: f64) -> Self {
+        Self { pod, cpu: millis(cpu) as f64 / 1000.0, memory: bytes(memory) as f64 / GIB }
+    }
+}
+
+/// Whole millicores of an amount in cores.
+pub fn millis(cores: f64) -> i64 {
+    (cores * 1000.0).round() as i64
+}
+
+/// Whole bytes of an amount in GiB.
+pub fn bytes(gib: f64) -> i64 {
+    (gib * GIB).round() as i64
 }
 
 /// A scheduler. It scores nodes for pods, and sees what the API server and the metrics would show it.

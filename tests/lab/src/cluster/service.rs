@@ -75,7 +75,7 @@ pub fn services(
             let alive = pods.iter().filter(|pod| pod.arrival <= now && now < pod.ends());
             alive.map(|pod| pod.usage.at(now - pod.arrival)).sum()
         };
-        let request = PodRequest { pod: 0, cpu: mean(|pod| pod.cpu), memory: mean(|pod| pod.memory) };
+        let request = PodRequest::new(0, mean(|pod| pod.cpu), mean(|pod| pod.memory));
         let history = trace.history.get(pool).map(Vec::as_slice).unwrap_or_default();
         let forecast = match scaling {
             ReplicaScaling::Forecast(rules) => Some(learned(&rules, history, &request)?),

@@ -132,7 +132,7 @@ impl<'a> LabSimulation<'a> {
                 WorkKind::Job => PodDemand::Job { usage, lifetime, progress: 0.0 },
                 WorkKind::Service => PodDemand::Alone { usage, arrival: pod.arrival, ends: pod.ends() },
             };
-            let request = PodRequest { pod: index, cpu: pod.cpu, memory: pod.memory };
+            let request = PodRequest::new(index, pod.cpu, pod.memory);
             self.pods.push(LabPod::new(request, self.sites[index], demand, 0));
         }
         for service in 0..self.services.len() {
