@@ -2,6 +2,7 @@
 //! and what they leave undone. `hack/bench worth` runs it; `hack/bench.d/WORTH.md` describes formats and method.
 
 pub mod cluster;
+pub mod compare;
 pub mod contender;
 pub mod convert;
 pub mod csv;

@@ -59,5 +59,12 @@ pub trait Placer {
     }
 
     /// A bound pod has left its node.
-    fn ended(&mut self, _pod: &PodRequest) {}
+    fn ended(&mut self, _pod: &PodRequest) -> Result<(), anyhow::Error> {
+        Ok(())
+    }
+
+    /// What the scheduler reports about the last points, for people.
+    fn report(&self) -> String {
+        String::new()
+    }
 }

@@ -53,7 +53,7 @@ pub struct PlacedPodAt {
 #[derive(Clone, Debug, PartialEq)]
 pub struct LabRun {
     pub measures: RunMeasures,
-    /// All choices, in order: what another ground must repeat on the same input.
+    /// All choices, in order.
     pub placed: Vec<PlacedPodAt>,
 }
 
@@ -151,14 +151,14 @@ impl<'a> LabSimulation<'a> {
             let desired = if step == 0 { replicas } else { self.services[service].desired(replicas, now) };
             self.scale(service, desired, now);
         }
-        self.end_pods(now, placer);
+        self.end_pods(now, placer)?;
         self.start_pods(now, placer)?;
         if now % SAMPLES == 0 {
             self.sample(now, placer)?;
         }
         self.admit(now);
         self.schedule(now, placer)?;
-        self.finish_moves(now, placer);
+        self.finish_moves(now, placer)?;
         if now % SAMPLES == 0 {
             self.begin_moves(now, placer)?;
         }
@@ -166,11 +166,11 @@ impl<'a> LabSimulation<'a> {
         Ok(())
     }
 
-    fn end_pods(&mut self, now: i64, placer: &mut dyn Placer) {
+    fn end_pods(&mut self, now: i64, placer: &mut dyn Placer) -> Result<()> {
         let bound = self.nodes.iter().flat_map(|node| node.pods.iter().copied());
         let over: Vec<usize> = bound.filter(|pod| self.is_over(*pod, now)).collect();
         for pod in over {
-            self.release(pod, placer);
+            self.release(pod, placer)?;
         }
         let waiting = std::mem::take(&mut self.pending);
         for pod in waiting {
@@ -181,6 +181,7 @@ impl<'a> LabSimulation<'a> {
             self.pods[pod].place = LabPlace::Gone;
             self.note_pending(pod, now);
         }
+        Ok(())
     }
 
     /// Whether a pod has to leave: its work is over, or its service has removed it.
@@ -199,17 +200,18 @@ impl<'a> LabSimulation<'a> {
         }
     }
 
-    fn release(&mut self, pod: usize, placer: &mut dyn Placer) {
-        let Some(node) = self.pods[pod].node() else { return };
+    fn release(&mut self, pod: usize, placer: &mut dyn Placer) -> Result<()> {
+        let Some(node) = self.pods[pod].node() else { return Ok(()) };
         let request = &self.pods[pod].request;
         let node = &mut self.nodes[node];
         node.pods.retain(|bound| *bound != pod);
         // Sums of fractions are not exact: an empty node requests nothing.
         node.requested_cpu = if node.pods.is_empty() { 0.0 } else { node.requested_cpu - request.cpu };
         node.requested_memory = if node.pods.is_empty() { 0.0 } else { node.requested_memory - request.memory };
-        placer.ended(request);
+        placer.ended(request)?;
         self.pods[pod].place = LabPlace::Gone;
         self.starting.retain(|starting| *starting != pod);
+        Ok(())
     }
 
     /// Adds replicas, or removes those that wait, and then the youngest.
@@ -358,21 +360,22 @@ impl<'a> LabSimulation<'a> {
     }
 
     /// Evicts pods whose replacements can serve. If a pod has gone meanwhile, its replacement is deleted.
-    fn finish_moves(&mut self, now: i64, placer: &mut dyn Placer) {
+    fn finish_moves(&mut self, now: i64, placer: &mut dyn Placer) -> Result<()> {
         let moving = std::mem::take(&mut self.moving);
         for (pod, replacement) in moving {
             if self.pods[pod].node().is_none() {
-                self.release(replacement, placer);
+                self.release(replacement, placer)?;
             } else if !self.pods[replacement].is_bound_for(READY, now) {
                 self.moving.push((pod, replacement));
             } else {
                 self.hand_over(pod, replacement);
-                self.release(pod, placer);
+                self.release(pod, placer)?;
                 if self.counts(now) {
                     self.ledger.add_move();
                 }
             }
         }
+        Ok(())
     }
 
     /// Lets the replacement serve in place of the pod.

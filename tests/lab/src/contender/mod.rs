@@ -1,11 +1,12 @@
 //! The contenders: schedulers, each with a way to scale services.
 
 mod policy;
+pub mod published;
 mod stock;
 mod trimaran;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use anyhow::Result;
 use ganglion_loops_plan::forecast::ForecastRules;
@@ -71,6 +72,16 @@ impl Contender {
             Self::new("power with moves + HPA", policy(&[&power]), hpa).moving(MoveRules::Consolidation),
             Self::new("safe and power + forecast", policy(&[&safe, &power]), forecast()),
         ]
+    }
+
+    /// Contenders whose scheduler runs on a control plane, without moves and without plugins of other projects.
+    pub fn on_plane() -> Vec<Self> {
+        let mut all = Self::all();
+        all.retain(|contender| {
+            let is_stock = !matches!(contender.placement, LabScheduler::Trimaran(_));
+            is_stock && contender.moves == MoveRules::None && contender.scaling == ReplicaScaling::Tracking
+        });
+        all
     }
 
     fn moving(self, moves: MoveRules) -> Self {

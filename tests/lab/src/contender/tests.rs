@@ -58,7 +58,7 @@ fn safe_counts_pods_that_usage_does_not_show() {
     assert!(!accepts(&mut scheduler), "the pod counts from its binding on");
     scheduler.started(&large, 0, 60).unwrap();
     assert!(!accepts(&mut scheduler), "the pod counts while it is not part of the sample");
-    scheduler.ended(&large);
+    scheduler.ended(&large).unwrap();
     assert!(accepts(&mut scheduler), "the pod has left");
 }
 
