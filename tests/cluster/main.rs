@@ -28,6 +28,7 @@ mod imports;
 mod installs;
 mod k9s;
 mod keda;
+mod lab_plane;
 mod large;
 mod lifecycle;
 mod loop_adapters;

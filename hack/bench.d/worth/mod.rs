@@ -2,6 +2,9 @@
 //!
 //! The lab (`tests/lab`) runs all contenders on three fleets in virtual time; `WORTH.md` has the method and results.
 //! Losses are printed before anything else. The goals are bounds of figures; those that do not hold are results, too.
+//! The part `plane` checks the lab on a control plane.
+
+mod plane;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -63,17 +66,22 @@ struct NamedWorks {
     works: Vec<SeededWork>,
 }
 
-/// Runs all contenders on the fleets whose names the user selects.
+/// Runs all contenders on the fleets whose names the user selects, and compares decisions with a control plane.
 pub async fn run(bench: &mut Bench, options: &WorthOptions) -> Result<()> {
     let fleets: Vec<ServerFleet> = ServerFleet::all()?.into_iter().filter(|fleet| bench.wants(&fleet.name)).collect();
     let sets = match &options.trace {
         Some(directory) => recorded(options.format, directory, fleets)?,
         None => generated(if options.full { &FULL } else { &QUICK }, &fleets),
     };
-    // Runs on threads that may block.
-    let results = tokio::task::spawn_blocking(move || measure(sets)).await??;
-    show(&results, &options.out)?;
-    goals(bench, &results);
+    if !sets.is_empty() {
+        // Runs on threads that may block.
+        let results = tokio::task::spawn_blocking(move || measure(sets)).await??;
+        show(&results, &options.out)?;
+        goals(bench, &results);
+    }
+    if bench.wants(plane::PART) && options.trace.is_none() {
+        plane::run(bench).await?;
+    }
     Ok(())
 }
 
@@ -107,7 +115,7 @@ fn measure(sets: Vec<NamedWorks>) -> Result<Vec<FleetResult>> {
     let ground = VirtualGround { warm_up: WARM_UP };
     let mut results = Vec::new();
     for NamedWorks { name, fleet, works } in sets {
-        let measured = FleetResult::measure(&ground, &fleet, &works, &contenders, &count)?;
+        let measured = FleetResult::measure(ground, &fleet, &works, &contenders, &count)?;
         results.push(FleetResult { fleet: name, ..measured });
     }
     progress.end();

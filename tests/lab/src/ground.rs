@@ -1,7 +1,6 @@
-//! Where contenders run, and the comparison of all of them.
+//! Runs of contenders in virtual time, and the comparison of all of them.
 //!
-//! There is one ground so far, a cluster in virtual time. Another one, such as a control plane with simulated kubelets,
-//! implements [`TestGround`]; on the same input it must make the choices of [`LabRun::placed`].
+//! [`crate::plane`] is the second ground: it makes the same decisions on a control plane.
 
 use std::sync::Mutex;
 use std::sync::PoisonError;
@@ -16,11 +15,6 @@ use crate::fleet::ServerFleet;
 use crate::statistics::{RelativeChange, change, mean};
 use crate::trace::WorkTrace;
 
-/// Place where a contender runs a workload.
-pub trait TestGround: Sync {
-    fn run(&self, trace: &WorkTrace, fleet: &ServerFleet, contender: &Contender, seed: u64) -> Result<LabRun>;
-}
-
 /// The simulated cluster, in virtual time.
 #[derive(Clone, Copy, Debug)]
 pub struct VirtualGround {
@@ -28,8 +22,9 @@ pub struct VirtualGround {
     pub warm_up: i64,
 }
 
-impl TestGround for VirtualGround {
-    fn run(&self, trace: &WorkTrace, fleet: &ServerFleet, contender: &Contender, seed: u64) -> Result<LabRun> {
+impl VirtualGround {
+    /// Runs a workload with this contender.
+    pub fn run(&self, trace: &WorkTrace, fleet: &ServerFleet, contender: &Contender, seed: u64) -> Result<LabRun> {
         let mut placer = contender.placer(fleet)?;
         let Contender { scaling, moves, .. } = *contender;
         let settings = RunSettings { seed, warm_up: self.warm_up, scaling, moves };
@@ -53,7 +48,7 @@ pub struct FleetResult {
 impl FleetResult {
     /// Runs all contenders on all workloads, on all processors. `done`: called after each run.
     pub fn measure(
-        ground: &dyn TestGround,
+        ground: VirtualGround,
         fleet: &ServerFleet,
         works: &[SeededWork],
         contenders: &[Contender],
@@ -124,7 +119,7 @@ mod tests {
         let fleet = &ServerFleet::all().unwrap()[2];
         let works: Vec<SeededWork> = [1, 2].map(|seed| SeededWork { seed, trace: SHAPE.generate(fleet, seed) }).into();
         let ground = VirtualGround { warm_up: 900 };
-        let result = FleetResult::measure(&ground, fleet, &works, &Contender::all(), &|| ()).unwrap();
+        let result = FleetResult::measure(ground, fleet, &works, &Contender::all(), &|| ()).unwrap();
         assert_eq!(result.runs.len(), Contender::all().len());
         for (contender, runs) in &result.runs {
             assert_eq!(runs.len(), 2);
@@ -144,7 +139,7 @@ mod tests {
         let works = [SeededWork { seed: 5, trace: SHAPE.generate(fleet, 5) }];
         let ground = VirtualGround { warm_up: 86_400 };
         let contenders = &Contender::all()[..1];
-        let problem = FleetResult::measure(&ground, fleet, &works, contenders, &|| ()).err().unwrap();
+        let problem = FleetResult::measure(ground, fleet, &works, contenders, &|| ()).err().unwrap();
         let problem = format!("{problem:#}");
         assert_eq!(problem, "least allocated on fleet edge with seed 5: the trace ends within the warm-up time");
     }

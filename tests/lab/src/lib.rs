@@ -9,6 +9,7 @@ pub mod csv;
 pub mod fleet;
 pub mod generate;
 pub mod ground;
+pub mod plane;
 pub mod report;
 pub mod statistics;
 pub mod trace;
