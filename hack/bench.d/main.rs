@@ -97,7 +97,8 @@ enum Name {
     Swarm,
     /// Tenants: latencies of one tenant while another one is hostile, compared with the same load on ConfigMaps.
     Tenants,
-    /// Worth: energy, overload and waiting times of workloads, compared with other schedulers.
+    /// Worth: energy, overload and waiting times of workloads, compared with other schedulers; decisions compared with
+    /// those on a control plane.
     Worth,
     /// A process that the actions bench starts.
     #[value(hide = true)]
