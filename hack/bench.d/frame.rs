@@ -81,6 +81,11 @@ impl Bench {
         part.contains(&self.only)
     }
 
+    /// Whether the user named this part: for parts that do not run by default.
+    pub fn names(&self, part: &str) -> bool {
+        !self.only.is_empty() && self.wants(part)
+    }
+
     /// Adds a figure without a bound.
     pub fn note(&mut self, name: &str, value: f64, unit: &str) {
         self.figures.push(Figure { name: name.to_owned(), value, unit: unit.to_owned(), bound: None });

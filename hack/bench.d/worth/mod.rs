@@ -66,7 +66,8 @@ struct NamedWorks {
     works: Vec<SeededWork>,
 }
 
-/// Runs all contenders on the fleets whose names the user selects, and compares decisions with a control plane.
+/// Runs all contenders on the fleets whose names the user selects. Compares decisions with a control plane if the user
+/// names this part, or with `--full`.
 pub async fn run(bench: &mut Bench, options: &WorthOptions) -> Result<()> {
     let fleets: Vec<ServerFleet> = ServerFleet::all()?.into_iter().filter(|fleet| bench.wants(&fleet.name)).collect();
     let sets = match &options.trace {
@@ -79,7 +80,7 @@ pub async fn run(bench: &mut Bench, options: &WorthOptions) -> Result<()> {
         show(&results, &options.out)?;
         goals(bench, &results);
     }
-    if bench.wants(plane::PART) && options.trace.is_none() {
+    if options.full || bench.names(plane::PART) {
         plane::run(bench).await?;
     }
     Ok(())
