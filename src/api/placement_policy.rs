@@ -95,8 +95,8 @@ pub struct PlacementPolicySpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_age: Option<DurationText>,
     /// Time range over which measured usage is averaged, at most 1h. For usage that a policy publishes, set the window
-    /// of its publishUsage (default: 1h). Pods that were bound to a node within this time before the measurement are
-    /// not, or only in part, included in its usage, so their requests are added to it. If sampleWindow is shorter than
+    /// of its publishUsage (default: 1h). The usage includes pods that were bound to a node within this time before the
+    /// measurement only in part, so the missing part of their requests is added to it. If sampleWindow is shorter than
     /// the actual time range, pods that are bound in quick succession overfill a node; if it is longer, fewer pods fit
     /// than could. Default: 60s.
     #[serde(default, skip_serializing_if = "Option::is_none")]

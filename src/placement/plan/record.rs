@@ -10,7 +10,7 @@ use super::answered::ExpectedLoad;
 use super::congestion::Congestion;
 use super::pigeon::{PigeonNode, PigeonResource, Row};
 use super::safe::{self, Basis, PerResource, Statistics, Usage};
-use super::sample::{self, is_expired, is_unmeasured};
+use super::sample::{self, is_expired, unmeasured_part};
 use ganglion_api::node_config::source::CpuUsageFormat;
 use ganglion_api::node_config::status::{NodeReading, NodeValue, PowerAccuracy};
 use ganglion_api::node_config::{NodeConfig, NodeConfigStatus};
@@ -219,21 +219,33 @@ impl NodeRecord {
         }
     }
 
-    /// Requests of a pod of this node, if measured usage does not include it.
+    /// Part of the requests of a pod of this node that measured usage does not include.
     pub fn unmeasured_of(&self, hold: &PodHold, now: Timestamp, rules: &SampleRules) -> Requests {
         let sampled = self.sample(now, rules).and_then(|sample| sample.at);
-        let is_late = sampled.is_some_and(|at| is_unmeasured(hold.bound, at, rules.window));
-        if is_late { hold.requests } else { Requests::default() }
+        sampled.map(|at| unmeasured(hold, at, rules.window)).unwrap_or_default()
     }
 
-    /// Requests of the pods that a sample of this time does not include.
+    /// Part of the requests of the pods that a sample of this time does not include.
     fn unmeasured(&self, at: Timestamp, rules: &SampleRules) -> Requests {
-        if !self.last_bound.is_some_and(|bound| is_unmeasured(bound, at, rules.window)) {
+        let is_late = |bound: Timestamp| unmeasured_part(bound, at, rules.window) > 0.0;
+        if !self.last_bound.is_some_and(is_late) {
             return Requests::default();
         }
-        let late = self.recent.iter().take_while(|hold| is_unmeasured(hold.bound, at, rules.window));
-        late.fold(Requests::default(), |sum, hold| sum + hold.requests)
+        let late = self.recent.iter().take_while(|hold| is_late(hold.bound));
+        late.fold(Requests::default(), |sum, hold| sum + unmeasured(hold, at, rules.window))
     }
+}
+
+/// Part of the requests of a pod that usage measured at `sampled` does not include. A pod that has not run yet has used
+/// nothing.
+fn unmeasured(hold: &PodHold, sampled: Timestamp, window: SignedDuration) -> Requests {
+    let part = unmeasured_part(hold.bound, sampled, window);
+    if hold.pending && part > 0.0 {
+        return hold.requests;
+    }
+    let of = |amount: i64| (amount as f64 * part).round() as i64;
+    let Requests { cpu, memory, gpu, storage } = hold.requests;
+    Requests { cpu: of(cpu), memory: of(memory), gpu: of(gpu), storage: of(storage) }
 }
 
 /// Converts amounts to the units of `pigeon`, by [`RESOURCES`].

@@ -18,10 +18,17 @@ pub fn is_expired(sampled: Option<Timestamp>, now: Timestamp, max_age: SignedDur
     sampled.is_some_and(|sampled| now.duration_since(sampled).abs() > max_age)
 }
 
-/// Whether usage measured at `sampled` does not fully include a pod that was bound at `bound`. A measurement is the
-/// average over the interval before it.
-pub fn is_unmeasured(bound: Timestamp, sampled: Timestamp, interval: SignedDuration) -> bool {
-    bound.duration_since(sampled) > -interval
+/// Part of the usage of a pod, 0 to 1, that is missing in the usage measured at `sampled`. A measurement is the average
+/// over the window before it, and the pod has used nothing until it was bound.
+pub fn unmeasured_part(bound: Timestamp, sampled: Timestamp, window: SignedDuration) -> f64 {
+    let age = sampled.duration_since(bound);
+    if age >= window {
+        0.0
+    } else if age.is_positive() {
+        1.0 - age.as_secs_f64() / window.as_secs_f64()
+    } else {
+        1.0
+    }
 }
 
 #[cfg(test)]
@@ -59,12 +66,17 @@ mod tests {
     }
 
     #[rstest]
-    #[case(39, false)]
-    #[case(40, false)]
-    #[case(41, true)]
-    #[case(200, true)]
-    fn pods_of_the_last_interval_are_not_measured(#[case] bound: i64, #[case] unmeasured: bool) {
+    #[case(39, 60, 0.0)]
+    #[case(40, 60, 0.0)]
+    #[case(55, 60, 0.25)]
+    #[case(85, 60, 0.75)]
+    #[case(100, 60, 1.0)]
+    #[case(200, 60, 1.0)]
+    #[case::no_window(100, 0, 0.0)]
+    #[case::later_than_a_momentary_sample(101, 0, 1.0)]
+    fn pods_of_the_window_are_measured_in_part(#[case] bound: i64, #[case] window: i64, #[case] expected: f64) {
         let second = |second| Timestamp::from_second(second).expect("a time");
-        assert_eq!(is_unmeasured(second(bound), second(100), SignedDuration::from_secs(60)), unmeasured);
+        let part = unmeasured_part(second(bound), second(100), SignedDuration::from_secs(window));
+        assert!((part - expected).abs() < 1e-12, "{part}");
     }
 }

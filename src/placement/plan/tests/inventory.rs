@@ -97,16 +97,19 @@ fn used(record: &NodeRecord, now: i64, rules: SampleRules) -> Option<f64> {
 fn pods_that_a_sample_does_not_contain_are_added_to_it() {
     let mut world = registered();
     world.apply(node("a", 1, &[USED[0], USED[1], (USAGE_SAMPLED_AT, "1970-01-01T00:16:40Z")]), Origin::Watch);
-    for (name, bound) in [("old", 939), ("late", 941), ("later", 1200)] {
+    for (name, bound) in [("old", 940), ("late", 970), ("later", 1200)] {
         world.apply(pod(name, 2, Some("a"), hold(800, bound)), Origin::Watch);
     }
     world.apply(pod("elsewhere", 2, Some("b"), hold(800, 1100)), Origin::Watch);
-    let record = record(&world, "a");
-    assert_eq!(used(&record, 1001, SampleRules::default()), Some(0.7), "the sample, and two of the pods");
+    let before = record(&world, "a");
+    assert_eq!(used(&before, 1001, SampleRules::default()), Some(0.65), "the sample, one pod, and half of another");
     let wide = SampleRules { window: SignedDuration::from_secs(120), ..SampleRules::default() };
-    assert_eq!(used(&record, 1001, wide), Some(0.8));
-    assert_eq!(used(&record, 1300, SampleRules::default()), Some(0.7));
-    assert_eq!(used(&record, 1301, SampleRules::default()), None, "older than maxAge");
+    assert_eq!(used(&before, 1001, wide), Some(0.725), "one pod, half of one, and three quarters of another");
+    assert_eq!(used(&before, 1300, SampleRules::default()), Some(0.65));
+    assert_eq!(used(&before, 1301, SampleRules::default()), None, "older than maxAge");
+    world.apply(pod("late", 3, Some("a"), PodHold { pending: true, ..hold(800, 970) }), Origin::Watch);
+    let after = record(&world, "a");
+    assert_eq!(used(&after, 1001, SampleRules::default()), Some(0.7), "a pod that has not run is not measured");
 }
 
 #[rstest]
