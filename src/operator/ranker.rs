@@ -1,38 +1,22 @@
-//! Ranking of nodes by a PlacementPolicy for the planner of WorkloadActions: the same policies and nodes as for
-//! schedulers, plus the replicas that the plan itself assigns.
-
-use std::sync::Arc;
+//! Ranking of nodes by a PlacementPolicy for the planner of WorkloadActions: passes its questions on to placement,
+//! which the planner does not know.
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
 
 use ganglion_actions_plan::nodes::Load;
 use ganglion_actions_plan::rank::{NodeRanker, NodeRanking, RankError, RankedPod};
-use ganglion_core::facts::{NodeName, Owner, default_requests};
+use ganglion_core::facts::NodeName;
 use ganglion_core::world::World;
 use ganglion_placement::cache::PlacementCache;
-use ganglion_placement_plan::inventory::Inventory;
-use ganglion_placement_plan::learned::LearnedRewards;
-use ganglion_placement_plan::pigeon::LearnedDemand;
-use ganglion_placement_plan::policy::{CompiledPolicy, PolicyMember};
-use ganglion_placement_plan::preempted::LeavingLoads;
-use ganglion_placement_plan::question::{NodeRejection, PlacedPod, PlacementQuestion, Siblings};
-
-/// The ranking of one policy for the pods of one plan.
-struct PolicyRanking {
-    policy: Arc<CompiledPolicy>,
-    pod: PlacedPod,
-    /// Includes the replicas that the plan has assigned so far.
-    inventory: Inventory,
-    learned: LearnedDemand,
-    siblings: Option<Siblings>,
-    rewards: Arc<LearnedRewards>,
-    now: Timestamp,
-}
+use ganglion_placement_plan::question::PlacedPod;
+use ganglion_placement_plan::ranking::PolicyRanking;
 
 /// Ranks nodes by the PlacementPolicies of the cluster.
 #[derive(Clone)]
 pub struct PolicyRanker(pub PlacementCache);
+
+/// The ranking of one policy for the pods of one plan.
+struct PlannedRanking(PolicyRanking);
 
 impl NodeRanker for PolicyRanker {
     fn begin(
@@ -42,80 +26,28 @@ impl NodeRanker for PolicyRanker {
         pod: RankedPod<'_>,
         now: Timestamp,
     ) -> Result<Box<dyn NodeRanking>, RankError> {
-        let policy = self.0.policy_of(world, policy).ok_or(RankError::Missing)?;
-        let policy = policy.map_err(|(_, words)| RankError::Invalid(words))?;
-        let pod = placed(pod);
-        let inventory = self.0.copy(world, now);
-        let learned = inventory.learned.demand_with(&pod.scheduler, pod.requests);
-        let siblings = Siblings::from_world(world, &inventory, &pod);
-        let rewards = self.0.rewards(&policy.name);
-        Ok(Box::new(PolicyRanking { policy, pod, inventory, learned, siblings, rewards, now }))
+        let pod = PlacedPod::of_replica_set(pod.set, pod.template);
+        let ranking = self.0.ranking(world, policy, pod, now).ok_or(RankError::Missing)?;
+        let ranking = ranking.map_err(|(_, words)| RankError::Invalid(words))?;
+        Ok(Box::new(PlannedRanking(ranking)))
     }
 }
 
-/// The pod that the ReplicaSet would create.
-fn placed(RankedPod { set, template }: RankedPod<'_>) -> PlacedPod {
-    // The template was parsed before, so this cannot fail.
-    let parsed: PodTemplateSpec = serde_json::from_str(&template.json).unwrap_or_default();
-    let mut pod = Pod { metadata: parsed.metadata.unwrap_or_default(), spec: parsed.spec, ..Pod::default() };
-    pod.spec.iter_mut().for_each(default_requests);
-    let mut placed = PlacedPod::from(&pod);
-    placed.key.namespace.clone_from(&set.id.key.namespace);
-    let (name, uid) = (set.id.key.name.clone(), set.id.uid.clone());
-    placed.controller = Some(Owner { kind: "ReplicaSet".to_owned(), name, uid });
-    placed
-}
-
-impl PolicyRanking {
-    fn evaluate<R>(&self, nodes: &[&NodeName], answer: impl FnOnce(&PlacementQuestion<'_>) -> R) -> R {
-        let candidates: Vec<_> = nodes.iter().map(|name| self.inventory.node(name.as_str())).collect();
-        answer(&PlacementQuestion {
-            pod: &self.pod,
-            inventory: &self.inventory,
-            arriving: self.inventory.answered.others(&self.pod.uid),
-            candidates: &candidates,
-            now: self.now,
-            rules: self.policy.rules,
-            learned: &self.learned,
-            siblings: self.siblings.as_ref(),
-            rewards: &self.rewards,
-            leaving: &LeavingLoads::new(),
-            narrows: false,
-            one_more: false,
-            counts_arriving: true,
-        })
-    }
-}
-
-impl NodeRanking for PolicyRanking {
+impl NodeRanking for PlannedRanking {
     fn add(&mut self, node: &NodeName, load: Load) {
-        self.inventory.add(node, load.pods, load.requests, load.cores, self.now);
+        self.0.add(node, load.pods, load.requests, load.cores);
     }
 
     fn assign(&mut self, node: &NodeName) {
-        self.inventory.add(node, 1, self.pod.requests, self.pod.cores, self.now);
-        if let Some(siblings) = &mut self.siblings {
-            *siblings.on_nodes.entry(node.to_owned()).or_default() += 1;
-        }
+        self.0.assign(node);
     }
 
     fn rank(&self, nodes: &[&NodeName]) -> Vec<Result<f64, String>> {
-        let (rejections, scored) = self.evaluate(nodes, |question| self.policy.judge(question));
-        let rank = |(rejection, total): (Option<_>, f64)| match rejection {
-            Some(NodeRejection(reason)) => Err(reason),
-            None => Ok(total),
-        };
-        rejections.into_iter().zip(scored.totals).map(rank).collect()
+        self.0.rank(nodes)
     }
 
     fn words(&self, node: &NodeName) -> String {
-        self.evaluate(&[node], |question| {
-            let words = |member: &PolicyMember| {
-                let words = member.agent.explain(question, 0);
-                (!words.is_empty()).then(|| format!("{}: {words}", member.name))
-            };
-            self.policy.agents.iter().filter_map(words).collect::<Vec<_>>().join("; ")
-        })
+        self.0.words(node)
     }
 }
 
@@ -182,7 +114,7 @@ mod tests {
     #[test]
     fn the_pod_of_a_template_is_as_the_api_server_will_make_it() {
         let (set, template) = (ReplicaSetFact { id: identity("n", "web"), ..ReplicaSetFact::default() }, template());
-        let pod = placed(RankedPod { set: &set, template: &template });
+        let pod = PlacedPod::of_replica_set(&set, &template);
         assert_eq!((pod.requests.cpu, pod.cores, pod.scheduler.as_str()), (8000, 100, "default-scheduler"));
     }
 

@@ -25,6 +25,7 @@ use ganglion_placement_plan::learned::{LearnedRewards, LearnedValues};
 use ganglion_placement_plan::policy::{CompiledPolicy, best};
 use ganglion_placement_plan::preempted::{self, PreemptionNode};
 use ganglion_placement_plan::question::{NodeRejection, PlacedPod, PlacementQuestion, Siblings};
+use ganglion_placement_plan::ranking::PolicyRanking;
 use ganglion_placement_plan::record::NodeRecord;
 use ganglion_placement_plan::world::PlacementWorld;
 use ganglion_runtime::fairness::largest;
@@ -315,6 +316,22 @@ impl PlacementCache {
             self.0.inventory.write().unwrap_or_else(PoisonError::into_inner).learned.restore(&saved);
             self.0.learners.restore(uid, saved);
         }
+    }
+
+    /// A ranking of nodes by the policy of this name, for an action; None if there is no such policy, an error if its
+    /// spec is invalid.
+    pub fn ranking(
+        &self,
+        world: &World,
+        policy: &str,
+        pod: PlacedPod,
+        now: Timestamp,
+    ) -> Option<Result<PolicyRanking, AgentError>> {
+        let rank = |policy: Arc<CompiledPolicy>| {
+            let rewards = self.rewards(&policy.name);
+            PolicyRanking::new(world, self.copy(world, now), policy, rewards, pod, now)
+        };
+        self.policy_of(world, policy).map(|policy| policy.map(rank))
     }
 
     /// Learns from the changes of pods since the last call.

@@ -8,6 +8,7 @@
 //! | `inventory`, `record` | the data of all nodes and of one node, as agents read it |
 //! | `placed_pod` | the pod to place |
 //! | `answered` | pods that schedulers got nodes for and that are not bound yet |
+//! | `ranking` | the order of nodes for pods that an action will create |
 //! | `preempted` | pods that a scheduler may preempt |
 //! | `learned` | what policies learn from pods, saved across restarts |
 //! | `labels` | delivery by labels of nodes |
@@ -44,6 +45,7 @@ pub mod power;
 pub mod preempted;
 pub mod publish;
 pub mod question;
+pub mod ranking;
 pub mod record;
 pub mod risk;
 pub mod safe;

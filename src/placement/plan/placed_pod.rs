@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{Pod, Toleration};
+use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec, Toleration};
 
 use ganglion_api::placement_policy::DEFAULT_SCHEDULER;
-use ganglion_core::facts::{Key, NodeName, Owner, Requests, SPREAD_RATE, Uid, cores, requests};
+use ganglion_core::facts::{
+    Key, NodeName, Owner, ReplicaSetFact, Requests, SPREAD_RATE, TemplateFact, Uid, cores, default_requests, requests,
+};
 
 /// Key of the taint and of the label of control plane nodes.
 pub const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
@@ -47,6 +49,21 @@ impl From<&Pod> for PlacedPod {
             spread_rate: meta.annotations.as_ref().and_then(|all| all.get(SPREAD_RATE)).cloned(),
             nominated: pod.status.as_ref().and_then(|status| status.nominated_node_name.as_deref()).map(NodeName::from),
         }
+    }
+}
+
+impl PlacedPod {
+    /// The pod that a ReplicaSet with this template would create.
+    pub fn of_replica_set(set: &ReplicaSetFact, template: &TemplateFact) -> Self {
+        // The template was parsed before, so this cannot fail.
+        let parsed: PodTemplateSpec = serde_json::from_str(&template.json).unwrap_or_default();
+        let mut pod = Pod { metadata: parsed.metadata.unwrap_or_default(), spec: parsed.spec, ..Pod::default() };
+        pod.spec.iter_mut().for_each(default_requests);
+        let mut placed = Self::from(&pod);
+        placed.key.namespace.clone_from(&set.id.key.namespace);
+        let (name, uid) = (set.id.key.name.clone(), set.id.uid.clone());
+        placed.controller = Some(Owner { kind: "ReplicaSet".to_owned(), name, uid });
+        placed
     }
 }
 
