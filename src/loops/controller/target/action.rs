@@ -52,7 +52,7 @@ pub async fn read(targets: &Targets, actor: &Actor, claim: &Claim) -> Result<Tar
         let words = format!("WorkloadAction {name} exists and does not belong to this loop");
         return Ok(TargetState::Unfit(LoopReason::NotOwned, words));
     }
-    Ok(TargetState::WorkloadAction(Some(end(&found))))
+    Ok(TargetState::WorkloadAction(Some(WorkloadActionState::from(&*found))))
 }
 
 /// Returns the state of the workload before the action exists. Reads the cache, or the workload as the operator, so
@@ -122,17 +122,6 @@ pub async fn read_ahead(
         ..ObjectVersion::default()
     };
     Ok(TargetState::Workload(thing, scale.replicas))
-}
-
-fn end(action: &WorkloadAction) -> WorkloadActionState {
-    let Some(status) = &action.status else { return WorkloadActionState::Running("was created".to_owned()) };
-    let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready");
-    let words = ready.map_or_else(|| "was created".to_owned(), |ready| format!("{}: {}", ready.reason, ready.message));
-    match (&status.finished_at, ready) {
-        (None, _) => WorkloadActionState::Running(words),
-        (Some(_), Some(ready)) if ready.status == "True" => WorkloadActionState::Succeeded(words),
-        (Some(_), _) => WorkloadActionState::Failed(words),
-    }
 }
 
 /// Creates the action. The garbage collector deletes it together with the Execution.

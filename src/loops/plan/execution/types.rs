@@ -16,7 +16,7 @@ use ganglion_api::decision::Chosen;
 use ganglion_api::execution::{ExecutionSpec, ExecutionStatus, Quantities};
 use ganglion_api::monitoring::Tag;
 use ganglion_api::scalars::Number;
-use ganglion_api::workload_action::WorkloadActionSpec;
+use ganglion_api::workload_action::{WorkloadAction, WorkloadActionSpec};
 use ganglion_core::facts::{FieldOwner, Uid};
 
 /// Timeout of an effect that is not accepted.
@@ -248,6 +248,20 @@ pub enum WorkloadActionState {
     Running(String),
     Succeeded(String),
     Failed(String),
+}
+
+impl From<&WorkloadAction> for WorkloadActionState {
+    fn from(action: &WorkloadAction) -> Self {
+        let Some(status) = &action.status else { return Self::Running("was created".to_owned()) };
+        let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready");
+        let words =
+            ready.map_or_else(|| "was created".to_owned(), |ready| format!("{}: {}", ready.reason, ready.message));
+        match (&status.finished_at, ready) {
+            (None, _) => Self::Running(words),
+            (Some(_), Some(ready)) if ready.status == "True" => Self::Succeeded(words),
+            (Some(_), _) => Self::Failed(words),
+        }
+    }
 }
 
 /// Loop that is tuned.

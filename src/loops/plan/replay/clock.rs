@@ -1,6 +1,7 @@
 //! Steps from one event to the next: a recorded value, the next poll, and the times at which a stage goes on.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 
@@ -10,7 +11,7 @@ use super::report::ReplayReport;
 use super::rules::{ReplayError, ReplayRules, ReplayedSource};
 use super::stages::{Arrivals, ReplayedStages};
 use super::tally::ReplayTally;
-use super::target::{REPLICAS, SimulatedTarget};
+use super::target::{LoopTarget, REPLICAS, SimulatedTarget};
 use crate::common::later;
 use crate::monitoring::{Measurement, SourceResult, SourceValue};
 use ganglion_api::decision::Outcome;
@@ -49,7 +50,7 @@ impl<'a> SeriesCursor<'a> {
 struct ReplayClock<'a> {
     rules: &'a ReplayRules,
     recording: &'a Recording,
-    stages: ReplayedStages<'a>,
+    stages: ReplayedStages<SimulatedTarget>,
     tally: ReplayTally<'a>,
     series: Vec<SeriesCursor<'a>>,
     effects: EffectState,
@@ -68,7 +69,7 @@ impl<'a> ReplayClock<'a> {
         let start = recording.start();
         let target = SimulatedTarget::new(rules.start_values(recording)?, rules.delay);
         let recorded_replicas = target.replicas().map(f64::from);
-        let stages = ReplayedStages::new(rules, target, start);
+        let stages = ReplayedStages::new(Arc::new(rules.clone()), target, start);
         let is_recorded = |(name, source): &(String, ReplayedSource)| {
             matches!(source, ReplayedSource::Polled) && recording.samples(name).is_some()
         };

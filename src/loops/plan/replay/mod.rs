@@ -37,4 +37,5 @@ pub use report::{
     AlarmTime, HeldTime, MetricValues, ReplayReport, ReplayTotals, ReplayedDecision, TargetChange, UnknownTime,
 };
 pub use rules::{ReplayError, ReplayOptions, ReplayRules};
-pub use target::REPLICAS;
+pub use stages::{Arrivals, ReplayedStages, StageStatus};
+pub use target::{LoopTarget, REPLICAS};

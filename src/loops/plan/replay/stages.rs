@@ -4,12 +4,12 @@
 //! stays with its stage. Requests take no time.
 
 use std::collections::BTreeMap;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use jiff::Timestamp;
 
 use super::rules::{ReplayError, ReplayRules};
-use super::target::SimulatedTarget;
+use super::target::LoopTarget;
 use crate::decision::{Decided, DecisionInput, Executor, settlement};
 use crate::execution::{ExecutionContext, ExecutionStep, Sent, TargetState, after_effect, next_step, rung_to_read};
 use crate::forecast::ForecastMemory;
@@ -63,13 +63,13 @@ pub struct Arrivals {
 }
 
 /// The stages of one loop.
-pub struct ReplayedStages<'a> {
-    rules: &'a ReplayRules,
+pub struct ReplayedStages<T> {
+    rules: Arc<ReplayRules>,
     pub monitoring: StageStatus<MonitoringStatus>,
     pub decision: StageStatus<DecisionStatus>,
     pub execution: ExecutionStatus,
     execution_spec: ExecutionSpec,
-    pub target: SimulatedTarget,
+    pub target: T,
     windows: MetricWindows,
     track: TrackMemory,
     forecast: Option<ForecastMemory>,
@@ -83,8 +83,9 @@ pub struct ReplayedStages<'a> {
     pub execution_due: Option<Timestamp>,
 }
 
-impl<'a> ReplayedStages<'a> {
-    pub fn new(rules: &'a ReplayRules, target: SimulatedTarget, now: Timestamp) -> Self {
+impl<T: LoopTarget> ReplayedStages<T> {
+    /// Stages that have not seen a value. The loop begins now.
+    pub fn new(rules: Arc<ReplayRules>, target: T, now: Timestamp) -> Self {
         let forecast = rules.watches.tracking.as_ref().and_then(|tracking| tracking.forecast.as_ref());
         Self {
             monitoring: StageStatus::default(),
@@ -126,7 +127,8 @@ impl<'a> ReplayedStages<'a> {
 
     /// Evaluates the levels. Returns whether the status was written.
     pub fn observe(&mut self, arrivals: Arrivals, now: Timestamp) -> bool {
-        let watches = &self.rules.watches;
+        let rules = Arc::clone(&self.rules);
+        let watches = &rules.watches;
         let last = self.last_tag();
         let mut replicas = Err("no formula reads it");
         if watches.reads_replicas() {

@@ -7,7 +7,7 @@ use super::report::{
 };
 use super::rules::ReplayRules;
 use super::stages::ReplayedStages;
-use super::target::REPLICAS;
+use super::target::{REPLICAS, SimulatedTarget};
 use crate::decision::limits::reversals;
 use crate::rung;
 use ganglion_api::closed_loop::metric::{Metric, Side};
@@ -117,7 +117,7 @@ pub struct ReplayTally<'a> {
 }
 
 impl<'a> ReplayTally<'a> {
-    pub fn new(rules: &'a ReplayRules, stages: &ReplayedStages, start: Timestamp) -> Self {
+    pub fn new(rules: &'a ReplayRules, stages: &ReplayedStages<SimulatedTarget>, start: Timestamp) -> Self {
         let alarms: Vec<TalliedAlarm> = rules.spec.metrics.iter().flat_map(|metric| alarms(rules, metric)).collect();
         let values = rules.spec.metrics.iter();
         let target = stages.target.values().iter().map(|(dimension, value)| {
@@ -177,7 +177,7 @@ impl<'a> ReplayTally<'a> {
     }
 
     /// Records the state of the last decision.
-    pub fn decided(&mut self, stages: &ReplayedStages, now: Timestamp) {
+    pub fn decided(&mut self, stages: &ReplayedStages<SimulatedTarget>, now: Timestamp) {
         let decided = stages.decided(now);
         self.held.set(decided.rejected.iter().map(|one| (one.when.to_string(), one.reason.as_str())));
         let Some(chosen) = &decided.chosen else { return };

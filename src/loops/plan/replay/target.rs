@@ -1,5 +1,5 @@
-//! The target of a replayed loop: the values that its actions change. Each change takes effect at once, except that
-//! new pods serve after a start-up delay.
+//! The target of a loop on a virtual clock. In a replay, it has the values that its actions change: each change takes
+//! effect at once, except that new pods serve after a start-up delay.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -20,6 +20,21 @@ pub const REPLICAS: &str = "replicas";
 
 /// uid of the target, and of the one pod that stands for all.
 const UID: &str = "target";
+
+/// Target of a loop on a virtual clock.
+pub trait LoopTarget: Clone {
+    /// Number of replicas; None if it is not known.
+    fn replicas(&self) -> Option<i32>;
+
+    /// Number of pods that serve at this time.
+    fn serving(&self, now: Timestamp) -> i32;
+
+    /// State of the target for this rung, as an Execution reads it.
+    fn read(&self, rung: &Rung, claim: Option<&Claim>) -> TargetState;
+
+    /// Carries out an effect of this rung.
+    fn apply(&mut self, rung: &Rung, claim: Option<&Claim>, effect: &ExecutionEffect, now: Timestamp) -> EffectResult;
+}
 
 /// Simulated target.
 #[derive(Clone, Debug)]
@@ -70,16 +85,6 @@ impl SimulatedTarget {
         Self { values, generation: 1, action: None, serving }
     }
 
-    /// Number of replicas; None if it is not known.
-    pub fn replicas(&self) -> Option<i32> {
-        self.values.get(REPLICAS)?.parse().ok()
-    }
-
-    /// Number of pods that serve at this time.
-    pub fn serving(&self, now: Timestamp) -> i32 {
-        self.serving.at(now)
-    }
-
     /// Values by dimension.
     pub fn values(&self) -> &BTreeMap<String, String> {
         &self.values
@@ -89,8 +94,39 @@ impl SimulatedTarget {
         ObjectVersion { uid: UID.into(), generation: self.generation, ..ObjectVersion::default() }
     }
 
-    /// State of the target for this rung.
-    pub fn read(&self, rung: &Rung, claim: Option<&Claim>) -> TargetState {
+    /// One pod, which stands for all. Its memory usage is not in the history, so that it bounds nothing.
+    fn resources(&self, resize: &Resize, value: &str) -> TargetState {
+        let amount = Some(Number(value.to_owned()));
+        let wants = match resize.what.unwrap_or(Bounds::Both) {
+            Bounds::Requests => Quantities { request: amount, limit: None },
+            Bounds::Limits => Quantities { request: None, limit: amount },
+            Bounds::Both => Quantities { request: amount.clone(), limit: amount },
+        };
+        let pod = PodResources {
+            name: UID.to_owned(),
+            thing: self.version(),
+            index: Some(0),
+            has: Some(wants.clone()),
+            allocated: Some(wants.clone()),
+            wants: wants.clone(),
+            usage: Some(0),
+            ..PodResources::default()
+        };
+        let (target, template) = (self.version(), Some((Some(0), wants)));
+        TargetState::Resources(Box::new(ResizeTarget { target, template, pods: vec![pod], ..ResizeTarget::default() }))
+    }
+}
+
+impl LoopTarget for SimulatedTarget {
+    fn replicas(&self) -> Option<i32> {
+        self.values.get(REPLICAS)?.parse().ok()
+    }
+
+    fn serving(&self, now: Timestamp) -> i32 {
+        self.serving.at(now)
+    }
+
+    fn read(&self, rung: &Rung, claim: Option<&Claim>) -> TargetState {
         let dimension = rung::dimension(rung);
         let unknown = || TargetState::NotFound(format!("{dimension} of the target is not part of the replay"));
         let value = self.values.get(&dimension);
@@ -118,36 +154,7 @@ impl SimulatedTarget {
         }
     }
 
-    /// One pod, which stands for all. Its memory usage is not in the history, so that it bounds nothing.
-    fn resources(&self, resize: &Resize, value: &str) -> TargetState {
-        let amount = Some(Number(value.to_owned()));
-        let wants = match resize.what.unwrap_or(Bounds::Both) {
-            Bounds::Requests => Quantities { request: amount, limit: None },
-            Bounds::Limits => Quantities { request: None, limit: amount },
-            Bounds::Both => Quantities { request: amount.clone(), limit: amount },
-        };
-        let pod = PodResources {
-            name: UID.to_owned(),
-            thing: self.version(),
-            index: Some(0),
-            has: Some(wants.clone()),
-            allocated: Some(wants.clone()),
-            wants: wants.clone(),
-            usage: Some(0),
-            ..PodResources::default()
-        };
-        let (target, template) = (self.version(), Some((Some(0), wants)));
-        TargetState::Resources(Box::new(ResizeTarget { target, template, pods: vec![pod], ..ResizeTarget::default() }))
-    }
-
-    /// Carries out an effect of this rung.
-    pub fn apply(
-        &mut self,
-        rung: &Rung,
-        claim: Option<&Claim>,
-        effect: &ExecutionEffect,
-        now: Timestamp,
-    ) -> EffectResult {
+    fn apply(&mut self, rung: &Rung, claim: Option<&Claim>, effect: &ExecutionEffect, now: Timestamp) -> EffectResult {
         let dimension = rung::dimension(rung);
         let mut value = None;
         match effect {
