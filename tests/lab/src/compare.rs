@@ -244,7 +244,7 @@ mod tests {
     use super::*;
     use crate::contender::tests::node;
 
-    const POD: PodRequest = PodRequest { pod: 3, cpu: 1.0, memory: 1.0 };
+    const POD: PodRequest = PodRequest { pod: 3, service: None, cpu: 1.0, memory: 1.0 };
 
     /// Gives these points, and records the calls.
     #[derive(Default)]

@@ -1,7 +1,8 @@
 //! A node of the simulated cluster.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
+use super::placer::PodRequest;
 use crate::fleet::{FleetServer, GIB_PER_THREAD};
 
 /// Usage from which on a node counts as overloaded, relative to its threads.
@@ -16,7 +17,7 @@ const MINUTE: usize = 4;
 /// Time in seconds for which the pods that were bound are remembered.
 const REMEMBERED: i64 = 600;
 
-/// Mean and standard deviation of the cores in use.
+/// Mean and standard deviation of the cores, or of the GiB, in use.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct UsageStatistics {
     pub mean: f64,
@@ -32,23 +33,76 @@ pub struct LabNode {
     pub requested_memory: f64,
     /// Indexes of its pods.
     pub pods: Vec<usize>,
+    /// Number of its pods by service.
+    replicas: BTreeMap<usize, usize>,
     /// Cores that its pods wanted and got in the last step.
     pub wanted: f64,
     pub used: f64,
     /// Last published statistics, and the time in seconds at which they were measured; None before the first.
     pub sampled: Option<(i64, UsageStatistics)>,
+    /// Memory in use, published at the same time: all that is requested.
+    pub memory_usage: UsageStatistics,
     /// Pods that were bound lately: time in seconds, and requested cores.
     pub bound: VecDeque<(i64, f64)>,
-    /// Cores that were wanted and used in the last steps.
-    history: VecDeque<(f64, f64)>,
+    /// The last steps.
+    history: VecDeque<NodeStep>,
+}
+
+/// A step of a node.
+#[derive(Clone, Copy, Debug)]
+struct NodeStep {
+    /// Cores that were wanted and used.
+    wanted: f64,
+    used: f64,
+    /// Memory in use in GiB.
+    memory: f64,
 }
 
 impl LabNode {
     pub fn new(server: FleetServer) -> Self {
         let (bound, history) = Default::default();
         let (requested_cpu, requested_memory, wanted, used) = Default::default();
-        let (pods, sampled) = Default::default();
-        Self { server, requested_cpu, requested_memory, pods, wanted, used, sampled, bound, history }
+        let (pods, replicas, sampled, memory_usage) = Default::default();
+        Self {
+            server,
+            requested_cpu,
+            requested_memory,
+            pods,
+            replicas,
+            wanted,
+            used,
+            sampled,
+            memory_usage,
+            bound,
+            history,
+        }
+    }
+
+    /// Adds a pod that is bound at this time in seconds.
+    pub fn bind(&mut self, pod: &PodRequest, now: i64) {
+        self.pods.push(pod.pod);
+        self.requested_cpu += pod.cpu;
+        self.requested_memory += pod.memory;
+        self.bound.push_back((now, pod.cpu));
+        if let Some(service) = pod.service {
+            *self.replicas.entry(service).or_default() += 1;
+        }
+    }
+
+    /// Removes one of its pods.
+    pub fn release(&mut self, pod: &PodRequest) {
+        self.pods.retain(|bound| *bound != pod.pod);
+        // Sums of fractions are not exact: an empty node requests nothing.
+        self.requested_cpu = if self.pods.is_empty() { 0.0 } else { self.requested_cpu - pod.cpu };
+        self.requested_memory = if self.pods.is_empty() { 0.0 } else { self.requested_memory - pod.memory };
+        if let Some(replicas) = pod.service.and_then(|service| self.replicas.get_mut(&service)) {
+            *replicas -= 1;
+        }
+    }
+
+    /// Number of its pods that belong to this service.
+    pub fn replicas_of(&self, service: usize) -> usize {
+        self.replicas.get(&service).copied().unwrap_or(0)
     }
 
     pub fn threads(&self) -> f64 {
@@ -80,14 +134,14 @@ impl LabNode {
 
     /// Cores that were wanted in the last minute, relative to the threads: what a load average shows.
     pub fn load(&self) -> f64 {
-        let minute: Vec<f64> = self.history.iter().rev().take(MINUTE).map(|(wanted, _)| *wanted).collect();
+        let minute: Vec<f64> = self.history.iter().rev().take(MINUTE).map(|step| step.wanted).collect();
         minute.iter().sum::<f64>() / (minute.len().max(1) as f64 * self.threads())
     }
 
     /// Records a step.
     pub(crate) fn record(&mut self, wanted: f64, used: f64) {
         (self.wanted, self.used) = (wanted, used);
-        self.history.push_back((wanted, used));
+        self.history.push_back(NodeStep { wanted, used, memory: self.requested_memory });
         if self.history.len() > WINDOW {
             self.history.pop_front();
         }
@@ -98,11 +152,16 @@ impl LabNode {
         while self.bound.front().is_some_and(|(at, _)| now - at > REMEMBERED) {
             self.bound.pop_front();
         }
-        let number = self.history.len() as f64;
-        if number > 0.0 {
-            let mean = self.history.iter().map(|(_, used)| used).sum::<f64>() / number;
-            let variance = self.history.iter().map(|(_, used)| (used - mean).powi(2)).sum::<f64>() / number;
-            self.sampled = Some((now, UsageStatistics { mean, deviation: variance.sqrt() }));
+        if !self.history.is_empty() {
+            self.sampled = Some((now, self.statistics(|step| step.used)));
+            self.memory_usage = self.statistics(|step| step.memory);
         }
+    }
+
+    fn statistics(&self, value: fn(&NodeStep) -> f64) -> UsageStatistics {
+        let number = self.history.len() as f64;
+        let mean = self.history.iter().map(value).sum::<f64>() / number;
+        let variance = self.history.iter().map(|step| (value(step) - mean).powi(2)).sum::<f64>() / number;
+        UsageStatistics { mean, deviation: variance.sqrt() }
     }
 }

@@ -9,6 +9,8 @@ const GIB: f64 = (1 << 30) as f64;
 pub struct PodRequest {
     /// Index of the pod, unique in the run.
     pub pod: usize,
+    /// Index of its service; None for the pod of a job.
+    pub service: Option<usize>,
     /// Requested cores and GiB.
     pub cpu: f64,
     pub memory: f64,
@@ -16,8 +18,8 @@ pub struct PodRequest {
 
 impl PodRequest {
     /// A request in whole millicores and bytes, as Kubernetes counts them. Cores and GiB.
-    pub fn new(pod: usize, cpu: f64, memory: f64) -> Self {
-        Self { pod, cpu: millis(cpu) as f64 / 1000.0, memory: bytes(memory) as f64 / GIB }
+    pub fn new(pod: usize, service: Option<usize>, cpu: f64, memory: f64) -> Self {
+        Self { pod, service, cpu: millis(cpu) as f64 / 1000.0, memory: bytes(memory) as f64 / GIB }
     }
 }
 

@@ -62,7 +62,7 @@ pub fn services(
     site: impl Fn(&str) -> usize,
 ) -> Result<Vec<ScaledService>, ForecastRuleError> {
     let mut services = Vec::new();
-    for (pool, members) in trace.pools() {
+    for (index, (pool, members)) in trace.pools().into_iter().enumerate() {
         let pods: Vec<_> = members.iter().map(|index| &trace.pods[*index]).collect();
         if pods.first().is_none_or(|pod| pod.kind == WorkKind::Job) {
             continue;
@@ -75,7 +75,7 @@ pub fn services(
             let alive = pods.iter().filter(|pod| pod.arrival <= now && now < pod.ends());
             alive.map(|pod| pod.usage.at(now - pod.arrival)).sum()
         };
-        let request = PodRequest::new(0, mean(|pod| pod.cpu), mean(|pod| pod.memory));
+        let request = PodRequest::new(0, Some(index), mean(|pod| pod.cpu), mean(|pod| pod.memory));
         let history = trace.history.get(pool).map(Vec::as_slice).unwrap_or_default();
         let forecast = match scaling {
             ReplicaScaling::Forecast(rules) => Some(learned(&rules, history, &request)?),

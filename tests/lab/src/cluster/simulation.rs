@@ -95,12 +95,12 @@ pub fn run(trace: &WorkTrace, fleet: &ServerFleet, placer: &mut dyn Placer, sett
 impl<'a> LabSimulation<'a> {
     fn new(trace: &'a WorkTrace, fleet: &ServerFleet, steps: usize, settings: RunSettings) -> Result<Self> {
         let pools: Vec<&str> = trace.pools().into_keys().collect();
+        let pool = |name: &str| pools.binary_search(&name).unwrap_or(0);
         let sites = fleet.sites().max(1);
-        let site = |pool: &str| pools.binary_search(&pool).unwrap_or(0) % sites;
         let services = match settings.scaling {
             ReplicaScaling::Fixed => Vec::new(),
             scaling @ (ReplicaScaling::Tracking | ReplicaScaling::Forecast(_)) => {
-                services(trace, steps, STEP, scaling, site)?
+                services(trace, steps, STEP, scaling, |name| pool(name) % sites)?
             }
         };
         let mut simulation = Self {
@@ -113,26 +113,27 @@ impl<'a> LabSimulation<'a> {
             starting: Vec::new(),
             services,
             arrived: 0,
-            sites: trace.pods.iter().map(|pod| site(&pod.pool)).collect(),
+            sites: trace.pods.iter().map(|pod| pool(&pod.pool) % sites).collect(),
             random: Rng::with_seed(settings.seed),
             ledger: RunLedger::default(),
             placed: Vec::new(),
             move_memory: MoveMemory::default(),
             moving: Vec::new(),
         };
-        simulation.fill();
+        simulation.fill(pool);
         Ok(simulation)
     }
 
     /// Lists the pods of the trace, so that they have their indexes, and the first replicas of services.
-    fn fill(&mut self) {
+    fn fill(&mut self, pool: impl Fn(&str) -> usize) {
         for (index, pod) in self.trace.pods.iter().enumerate() {
             let (usage, lifetime) = (pod.usage.clone(), pod.lifetime);
             let demand = match pod.kind {
                 WorkKind::Job => PodDemand::Job { usage, lifetime, progress: 0.0 },
                 WorkKind::Service => PodDemand::Alone { usage, arrival: pod.arrival, ends: pod.ends() },
             };
-            let request = PodRequest::new(index, pod.cpu, pod.memory);
+            let service = (pod.kind == WorkKind::Service).then(|| pool(&pod.pool));
+            let request = PodRequest::new(index, service, pod.cpu, pod.memory);
             self.pods.push(LabPod::new(request, self.sites[index], demand, 0));
         }
         for service in 0..self.services.len() {
@@ -203,11 +204,7 @@ impl<'a> LabSimulation<'a> {
     fn release(&mut self, pod: usize, placer: &mut dyn Placer) -> Result<()> {
         let Some(node) = self.pods[pod].node() else { return Ok(()) };
         let request = &self.pods[pod].request;
-        let node = &mut self.nodes[node];
-        node.pods.retain(|bound| *bound != pod);
-        // Sums of fractions are not exact: an empty node requests nothing.
-        node.requested_cpu = if node.pods.is_empty() { 0.0 } else { node.requested_cpu - request.cpu };
-        node.requested_memory = if node.pods.is_empty() { 0.0 } else { node.requested_memory - request.memory };
+        self.nodes[node].release(request);
         placer.ended(request)?;
         self.pods[pod].place = LabPlace::Gone;
         self.starting.retain(|starting| *starting != pod);
@@ -325,11 +322,7 @@ impl<'a> LabSimulation<'a> {
 
     fn bind(&mut self, pod: usize, node: usize, now: i64, placer: &mut dyn Placer) -> Result<()> {
         let request = self.pods[pod].request.clone();
-        let bound = &mut self.nodes[node];
-        bound.pods.push(pod);
-        bound.requested_cpu += request.cpu;
-        bound.requested_memory += request.memory;
-        bound.bound.push_back((now, request.cpu));
+        self.nodes[node].bind(&request, now);
         self.pods[pod].place = LabPlace::Bound { node, since: now };
         self.starting.push(pod);
         self.placed.push(PlacedPodAt { pod, node, at: now });

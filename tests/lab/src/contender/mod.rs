@@ -2,6 +2,7 @@
 
 mod policy;
 pub mod published;
+mod spread;
 mod stock;
 mod trimaran;
 

@@ -13,6 +13,7 @@ use ganglion_runtime::store::Store;
 use serde_json::Value;
 
 use super::published::{MAX_PODS, POLICY, SCHEDULER, annotations, node_config, node_status, policy};
+use super::spread::spread_points;
 use super::stock::{FitStrategy, stock_points};
 use crate::cluster::{LabNode, Placer, PodRequest, bytes, millis, time};
 
@@ -80,16 +81,22 @@ impl Placer for PolicyScheduler {
         let Identity { key, uid, .. } = identity(pod);
         let scheduler = SCHEDULER.to_owned();
         let placed = PlacedPod { key, uid, requests, cores: requests.cpu, scheduler, ..PlacedPod::default() };
-        let names: Vec<&str> = candidates.iter().map(|node| self.names[*node].as_str()).collect();
+        let name = |node: &usize| self.names[*node].as_str();
+        let names: Vec<&str> = candidates.iter().map(name).collect();
         let (rejections, _) = self.cache.filter(&policy, &placed, &names, time(now));
-        let open: Vec<bool> = rejections.iter().map(Option::is_none).collect();
-        let passing: Vec<&str> = names.iter().zip(&open).filter(|(_, open)| **open).map(|(name, _)| *name).collect();
-        let mut scores = self.cache.score(&policy, &placed, &passing, true, time(now)).into_iter();
-        let points = |(node, open): (&usize, &bool)| {
-            let score = if *open { scores.next() } else { None };
-            Some(WEIGHT * score?.round() + stock_points(FitStrategy::LeastAllocated, pod, &nodes[*node]))
+        let passes = |(node, rejection): (&usize, &Option<_>)| rejection.is_none().then_some(*node);
+        let passing: Vec<usize> = candidates.iter().zip(&rejections).filter_map(passes).collect();
+        let passing_names: Vec<&str> = passing.iter().map(name).collect();
+        let mut scores = self.cache.score(&policy, &placed, &passing_names, true, time(now)).into_iter();
+        let mut spread = spread_points(pod, &passing, nodes).into_iter();
+        let points = |(node, rejection): (&usize, &Option<_>)| {
+            if rejection.is_some() {
+                return None;
+            }
+            let stock = stock_points(FitStrategy::LeastAllocated, pod, &nodes[*node]);
+            Some(WEIGHT * scores.next()?.round() + stock + spread.next()?)
         };
-        Ok(candidates.iter().zip(&open).map(points).collect())
+        Ok(candidates.iter().zip(&rejections).map(points).collect())
     }
 
     fn sampled(&mut self, nodes: &[LabNode], inlets: &[f64], now: i64) -> Result<()> {

@@ -42,8 +42,8 @@ pub fn annotations(node: &LabNode, at: Timestamp) -> BTreeMap<&'static str, Stri
     BTreeMap::from([
         ("mean-used-cpu", (usage.mean * 1000.0).to_string()),
         ("std-used-cpu", (usage.deviation * 1000.0).to_string()),
-        ("mean-used-memory", bytes(node.requested_memory).to_string()),
-        ("std-used-memory", "0".to_owned()),
+        ("mean-used-memory", bytes(node.memory_usage.mean).to_string()),
+        ("std-used-memory", bytes(node.memory_usage.deviation).to_string()),
         (USAGE_SAMPLED_AT, at.to_string()),
         (CONGESTION, (100.0 * node.load().min(1.0)).to_string()),
         (CONGESTION_SAMPLED_AT, at.to_string()),

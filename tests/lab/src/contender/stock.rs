@@ -1,12 +1,13 @@
 //! The scores of kube-scheduler that depend on requests, by their published formulas.
 //!
 //! NodeResourcesFit with the strategies LeastAllocated and MostAllocated, and NodeResourcesBalancedAllocation, each
-//! with weight 1 for CPU and memory (`pkg/scheduler/framework/plugins/noderesources` of Kubernetes 1.36). Other plugins
-//! score all nodes of the lab alike, except PodTopologySpread, which is not modeled. The second ground compares these
+//! with weight 1 for CPU and memory (`pkg/scheduler/framework/plugins/noderesources` of Kubernetes 1.36).
+//! PodTopologySpread is added to them. Other plugins score all nodes of the lab alike. The second ground compares these
 //! points with those of a real scheduler.
 
 use anyhow::Result;
 
+use super::spread::spread_points;
 use crate::cluster::{LabNode, Placer, PodRequest, bytes, millis};
 
 /// Maximum score of a plugin.
@@ -31,11 +32,13 @@ impl Placer for StockScheduler {
         nodes: &[LabNode],
         _: i64,
     ) -> Result<Vec<Option<f64>>> {
-        Ok(candidates.iter().map(|node| Some(stock_points(self.0, pod, &nodes[*node]))).collect())
+        let spread = spread_points(pod, candidates, nodes);
+        let points = |(node, spread): (&usize, f64)| Some(stock_points(self.0, pod, &nodes[*node]) + spread);
+        Ok(candidates.iter().zip(spread).map(points).collect())
     }
 }
 
-/// Points of both plugins for a node with room for the pod, 0 to 200.
+/// Points of the plugins that read requests, for a node with room for the pod, 0 to 200.
 pub fn stock_points(strategy: FitStrategy, pod: &PodRequest, node: &LabNode) -> f64 {
     let cpu = ResourceShare {
         allocated: millis(node.requested_cpu),
@@ -122,7 +125,7 @@ mod tests {
     fn least_spreads_and_most_packs() {
         let (mut busy, idle) = (node(10.0), node(10.0));
         (busy.requested_cpu, busy.requested_memory) = (5.0, 20.0);
-        let pod = PodRequest { pod: 0, cpu: 1.0, memory: 4.0 };
+        let pod = PodRequest { pod: 0, service: None, cpu: 1.0, memory: 4.0 };
         let points = |strategy| [&busy, &idle].map(|node| stock_points(strategy, &pod, node));
         assert_eq!(points(FitStrategy::LeastAllocated), [115.0, 165.0]);
         assert_eq!(points(FitStrategy::MostAllocated), [135.0, 85.0]);

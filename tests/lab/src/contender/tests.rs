@@ -18,7 +18,7 @@ fn server(threads: f64, watts: f64) -> LabNode {
     LabNode::new(FleetServer { site: 0, model: Arc::new(model) })
 }
 
-const POD: PodRequest = PodRequest { pod: 7, cpu: 1.0, memory: 2.0 };
+const POD: PodRequest = PodRequest { pod: 7, service: None, cpu: 1.0, memory: 2.0 };
 
 fn points(agents: &serde_json::Value, nodes: &mut [LabNode]) -> Vec<Option<f64>> {
     let mut scheduler = PolicyScheduler::new(agents, nodes).unwrap();
@@ -53,7 +53,7 @@ fn safe_counts_pods_that_usage_does_not_show() {
     scheduler.sampled(&nodes, &[20.0], 60).unwrap();
     let accepts = |scheduler: &mut PolicyScheduler| scheduler.points(&POD, &[0], &nodes, 60).unwrap()[0].is_some();
     assert!(accepts(&mut scheduler));
-    let large = PodRequest { pod: 8, cpu: 5.0, memory: 2.0 };
+    let large = PodRequest { pod: 8, service: None, cpu: 5.0, memory: 2.0 };
     scheduler.bound(&large, 0, 60).unwrap();
     assert!(!accepts(&mut scheduler), "the pod counts from its binding on");
     scheduler.started(&large, 0, 60).unwrap();

@@ -1,10 +1,12 @@
 //! Two load-aware plugins of kubernetes-sigs/scheduler-plugins, by their published formulas.
 //!
 //! TargetLoadPacking replaces the scores by requests, as its documentation configures it; LoadVariationRiskBalancing is
-//! added to them with weight 1. Both read the mean of a quarter of an hour, as load-watcher provides it.
+//! added to them with weight 1. Both have PodTopologySpread beside them, and read the mean of a quarter of an hour, as
+//! load-watcher provides it.
 
 use anyhow::Result;
 
+use super::spread::spread_points;
 use super::stock::{FitStrategy, stock_points};
 use crate::cluster::{LabNode, Placer, PodRequest, UsageStatistics};
 
@@ -42,7 +44,8 @@ impl Placer for TrimaranScheduler {
                 balancing(pod, node) + stock_points(FitStrategy::LeastAllocated, pod, node)
             }
         };
-        Ok(candidates.iter().map(|node| Some(points(&nodes[*node]))).collect())
+        let spread = spread_points(pod, candidates, nodes);
+        Ok(candidates.iter().zip(spread).map(|(node, spread)| Some(points(&nodes[*node]) + spread)).collect())
     }
 }
 
@@ -65,11 +68,11 @@ fn packing_score(usage: f64) -> f64 {
     }
 }
 
-/// Score of LoadVariationRiskBalancing: the worse of CPU and memory; 0 without metrics. The lab's memory does not vary.
+/// Score of LoadVariationRiskBalancing: the worse of CPU and memory; 0 without metrics.
 fn balancing(pod: &PodRequest, node: &LabNode) -> f64 {
     let Some((_, usage)) = node.sampled else { return 0.0 };
-    let memory = UsageStatistics { mean: node.requested_memory, deviation: 0.0 };
-    risk_score(usage, pod.cpu, node.threads()).min(risk_score(memory, pod.memory, node.memory())).round()
+    let memory = risk_score(node.memory_usage, pod.memory, node.memory());
+    risk_score(usage, pod.cpu, node.threads()).min(memory).round()
 }
 
 /// Score of a resource, not rounded, with the default margin 1 and sensitivity 1.
@@ -116,7 +119,7 @@ mod tests {
     fn pods_that_metrics_do_not_show_count() {
         let mut target = node(10.0);
         target.sampled = Some((120, UsageStatistics { mean: 1.0, deviation: 0.0 }));
-        let pod = PodRequest { pod: 0, cpu: 1.0, memory: 1.0 };
+        let pod = PodRequest { pod: 0, service: None, cpu: 1.0, memory: 1.0 };
         // 25 % of the node: 60 * 25 / 40 + 40.
         assert_eq!(packing(&pod, &target), 78.0);
         target.bound.push_back((60, 1.0));
