@@ -168,6 +168,7 @@ const ROOMS: &[Room] = &[
     Room {
         name: "lab",
         may_use: &[
+            "ganglion-actions-plan",
             "ganglion-api",
             "ganglion-core",
             "ganglion-loops-plan",

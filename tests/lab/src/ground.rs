@@ -9,7 +9,7 @@ use std::thread;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::cluster::{LabRun, MeasureKind, RunMeasures, RunSettings, run};
+use crate::cluster::{LabRun, MeasureKind, RunMeasures, run};
 use crate::contender::{BASELINE, Contender};
 use crate::fleet::ServerFleet;
 use crate::statistics::{RelativeChange, change, mean};
@@ -26,9 +26,7 @@ impl VirtualGround {
     /// Runs a workload with this contender.
     pub fn run(&self, trace: &WorkTrace, fleet: &ServerFleet, contender: &Contender, seed: u64) -> Result<LabRun> {
         let mut placer = contender.placer(fleet)?;
-        let Contender { scaling, moves, .. } = *contender;
-        let settings = RunSettings { seed, warm_up: self.warm_up, scaling, moves };
-        run(trace, fleet, placer.as_mut(), settings)
+        run(trace, fleet, placer.as_mut(), contender.settings(seed, self.warm_up))
     }
 }
 

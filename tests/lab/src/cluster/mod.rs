@@ -2,11 +2,13 @@
 //!
 //! A step lasts [`STEP`]. Within a step usage is constant. Owns what happens; a [`Placer`] decides where.
 
+pub mod facts;
 mod ledger;
 mod moves;
 mod node;
 mod placer;
 mod pod;
+pub mod published;
 mod service;
 mod share;
 mod simulation;

@@ -41,14 +41,12 @@ pub struct LabPod {
     pub place: LabPlace,
     /// Cores that it got in the last step.
     pub used: f64,
-    /// A replacement for it starts.
-    pub moves: bool,
 }
 
 impl LabPod {
     /// A pod that waits for a node from this time on.
     pub fn new(request: PodRequest, site: usize, demand: PodDemand, created: i64) -> Self {
-        Self { request, site, created, demand, place: LabPlace::Pending, used: 0.0, moves: false }
+        Self { request, site, created, demand, place: LabPlace::Pending, used: 0.0 }
     }
 
     pub fn node(&self) -> Option<usize> {

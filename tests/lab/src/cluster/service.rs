@@ -12,7 +12,7 @@ use ganglion_loops_plan::track::{
 use jiff::Timestamp;
 
 use super::placer::PodRequest;
-use crate::trace::{HistoryPoint, WorkKind, WorkTrace};
+use crate::trace::{HistoryPoint, WorkKind, WorkPod, WorkTrace};
 
 /// Target of the usage of a replica, relative to its request.
 pub const TARGET: f64 = 0.7;
@@ -67,15 +67,12 @@ pub fn services(
         if pods.first().is_none_or(|pod| pod.kind == WorkKind::Job) {
             continue;
         }
-        let mean = |value: fn(&crate::trace::WorkPod) -> f64| {
-            pods.iter().map(|pod| value(pod)).sum::<f64>() / pods.len() as f64
-        };
         let demand_at = |step_index: usize| {
             let now = (step_index as i64 * step) as f64;
             let alive = pods.iter().filter(|pod| pod.arrival <= now && now < pod.ends());
             alive.map(|pod| pod.usage.at(now - pod.arrival)).sum()
         };
-        let request = PodRequest::new(0, Some(index), mean(|pod| pod.cpu), mean(|pod| pod.memory));
+        let request = replica_request(index, &pods);
         let history = trace.history.get(pool).map(Vec::as_slice).unwrap_or_default();
         let forecast = match scaling {
             ReplicaScaling::Forecast(rules) => Some(learned(&rules, history, &request)?),
@@ -95,6 +92,14 @@ pub fn services(
         });
     }
     Ok(services)
+}
+
+/// Mean requests of these replicas. `service`: index of their pool; `pod` is not used.
+pub fn replica_request(service: usize, replicas: &[&WorkPod]) -> PodRequest {
+    let mean = |value: fn(&WorkPod) -> f64| {
+        replicas.iter().map(|replica| value(replica)).sum::<f64>() / replicas.len().max(1) as f64
+    };
+    PodRequest::new(0, Some(service), mean(|pod| pod.cpu), mean(|pod| pod.memory))
 }
 
 /// A forecast that has learned from this history.

@@ -2,16 +2,17 @@
 
 use anyhow::{Context, Result};
 use fastrand::Rng;
+use serde_json::Value;
 
 use super::ledger::{RunLedger, RunMeasures};
-use super::moves::{MAX_MOVES, MoveMemory, MoveProposal, MoveRules};
+use super::moves::{BegunMove, LabOperator, MovableService, MoveRules};
 use super::node::LabNode;
 use super::placer::{Placer, PodRequest};
 use super::pod::{LabPlace, LabPod, PodDemand};
-use super::service::{ReplicaScaling, ScaledService, services};
+use super::service::{ReplicaScaling, ScaledService, replica_request, services};
 use super::share::{WantedCpu, divide};
 use crate::fleet::{HeatModel, ServerFleet};
-use crate::trace::{WorkKind, WorkTrace};
+use crate::trace::{WorkKind, WorkPod, WorkTrace};
 
 /// Length of a step in seconds: the interval of a HorizontalPodAutoscaler.
 pub const STEP: i64 = 15;
@@ -30,13 +31,15 @@ const READY: i64 = 30;
 
 /// Settings of a run.
 #[derive(Clone, Copy, Debug)]
-pub struct RunSettings {
+pub struct RunSettings<'a> {
     /// Seed of the choice among nodes with equal points.
     pub seed: u64,
     /// Seconds at the begin that do not count: until then the cluster fills, and usage is unknown.
     pub warm_up: i64,
     pub scaling: ReplicaScaling,
     pub moves: MoveRules,
+    /// Agents of the policy that chooses the nodes of moves, as in `spec.agents`.
+    pub agents: Option<&'a Value>,
 }
 
 /// Node that a scheduler chose.
@@ -59,7 +62,7 @@ pub struct LabRun {
 
 struct LabSimulation<'a> {
     trace: &'a WorkTrace,
-    settings: RunSettings,
+    settings: RunSettings<'a>,
     heat: HeatModel,
     nodes: Vec<LabNode>,
     pods: Vec<LabPod>,
@@ -75,13 +78,19 @@ struct LabSimulation<'a> {
     random: Rng,
     ledger: RunLedger,
     placed: Vec<PlacedPodAt>,
-    move_memory: MoveMemory,
+    /// None if nothing moves.
+    operator: Option<LabOperator>,
     /// Pods that move, each with its replacement.
     moving: Vec<(usize, usize)>,
 }
 
 /// Runs a trace on a fleet. Fails if the trace is empty, or if the scheduler does.
-pub fn run(trace: &WorkTrace, fleet: &ServerFleet, placer: &mut dyn Placer, settings: RunSettings) -> Result<LabRun> {
+pub fn run(
+    trace: &WorkTrace,
+    fleet: &ServerFleet,
+    placer: &mut dyn Placer,
+    settings: RunSettings<'_>,
+) -> Result<LabRun> {
     let steps = (trace.duration() / STEP as f64).ceil() as usize;
     anyhow::ensure!(steps as i64 * STEP > settings.warm_up, "the trace ends within the warm-up time");
     let mut simulation = LabSimulation::new(trace, fleet, steps, settings)?;
@@ -93,7 +102,7 @@ pub fn run(trace: &WorkTrace, fleet: &ServerFleet, placer: &mut dyn Placer, sett
 }
 
 impl<'a> LabSimulation<'a> {
-    fn new(trace: &'a WorkTrace, fleet: &ServerFleet, steps: usize, settings: RunSettings) -> Result<Self> {
+    fn new(trace: &'a WorkTrace, fleet: &ServerFleet, steps: usize, settings: RunSettings<'a>) -> Result<Self> {
         let pools: Vec<&str> = trace.pools().into_keys().collect();
         let pool = |name: &str| pools.binary_search(&name).unwrap_or(0);
         let sites = fleet.sites().max(1);
@@ -103,11 +112,19 @@ impl<'a> LabSimulation<'a> {
                 services(trace, steps, STEP, scaling, |name| pool(name) % sites)?
             }
         };
+        let nodes: Vec<LabNode> = fleet.servers.iter().cloned().map(LabNode::new).collect();
+        let operator = match settings.moves {
+            MoveRules::None => None,
+            rules @ (MoveRules::Relief | MoveRules::Consolidation) => {
+                let movable = movable_services(trace, |name| pool(name) % sites);
+                Some(LabOperator::new(rules, settings.agents, movable, &nodes)?)
+            }
+        };
         let mut simulation = Self {
             trace,
             settings,
             heat: HeatModel::new(fleet),
-            nodes: fleet.servers.iter().cloned().map(LabNode::new).collect(),
+            nodes,
             pods: Vec::new(),
             pending: Vec::new(),
             starting: Vec::new(),
@@ -117,7 +134,7 @@ impl<'a> LabSimulation<'a> {
             random: Rng::with_seed(settings.seed),
             ledger: RunLedger::default(),
             placed: Vec::new(),
-            move_memory: MoveMemory::default(),
+            operator,
             moving: Vec::new(),
         };
         simulation.fill(pool);
@@ -160,9 +177,7 @@ impl<'a> LabSimulation<'a> {
         self.admit(now);
         self.schedule(now, placer)?;
         self.finish_moves(now, placer)?;
-        if now % SAMPLES == 0 {
-            self.begin_moves(now, placer)?;
-        }
+        self.begin_moves(now, placer)?;
         self.consume(step, now);
         Ok(())
     }
@@ -206,6 +221,7 @@ impl<'a> LabSimulation<'a> {
         let request = &self.pods[pod].request;
         self.nodes[node].release(request);
         placer.ended(request)?;
+        self.operator.iter_mut().for_each(|operator| operator.ended(request));
         self.pods[pod].place = LabPlace::Gone;
         self.starting.retain(|starting| *starting != pod);
         Ok(())
@@ -240,7 +256,10 @@ impl<'a> LabSimulation<'a> {
         for pod in starting {
             let LabPod { request, place, .. } = &self.pods[pod];
             match place {
-                LabPlace::Bound { node, since } if now - since >= START => placer.started(request, *node, *since)?,
+                LabPlace::Bound { node, since } if now - since >= START => {
+                    placer.started(request, *node, *since)?;
+                    self.operator.iter_mut().for_each(|operator| operator.started(request, *node, *since));
+                }
                 LabPlace::Bound { .. } => self.starting.push(pod),
                 LabPlace::Pending | LabPlace::Gone => {}
             }
@@ -253,7 +272,9 @@ impl<'a> LabSimulation<'a> {
             self.nodes.iter_mut().for_each(|node| node.sample(now));
         }
         let watts: Vec<f64> = self.nodes.iter().map(LabNode::watts).collect();
-        placer.sampled(&self.nodes, &self.heat.inlets(&watts), now)
+        let inlets = self.heat.inlets(&watts);
+        self.operator.iter_mut().for_each(|operator| operator.sampled(&self.nodes, &inlets, now));
+        placer.sampled(&self.nodes, &inlets, now)
     }
 
     /// Creates the pods of the trace that arrive until now. Pods of scaled services are created by their scaling.
@@ -326,28 +347,26 @@ impl<'a> LabSimulation<'a> {
         self.pods[pod].place = LabPlace::Bound { node, since: now };
         self.starting.push(pod);
         self.placed.push(PlacedPodAt { pod, node, at: now });
+        self.operator.iter_mut().for_each(|operator| operator.bound(&request, node, now));
         placer.bound(&request, node, now)
     }
 
-    /// Starts replacements for pods that should run elsewhere.
+    /// Starts the replacements of the moves that begin.
     fn begin_moves(&mut self, now: i64, placer: &mut dyn Placer) -> Result<()> {
-        let proposals = self.move_memory.propose(self.settings.moves, &self.nodes, &self.pods, now);
-        for MoveProposal { pod, from, candidates } in proposals {
-            if self.moving.len() >= MAX_MOVES {
-                break;
-            }
-            // An earlier move may have taken the room.
-            let LabPod { request, site, .. } = &self.pods[pod];
-            let has_room = |node: &usize| self.nodes[*node].fits(request.cpu, request.memory);
-            let candidates: Vec<usize> = candidates.into_iter().filter(has_room).collect();
+        let Some(operator) = &mut self.operator else { return Ok(()) };
+        let mut replacements = Vec::new();
+        for begun in operator.step(&self.nodes, now)? {
+            let BegunMove { pod, node, .. } = begun;
             let replacement = self.pods.len();
+            let LabPod { request, site, .. } = &self.pods[pod];
             let request = PodRequest { pod: replacement, ..request.clone() };
+            operator.replace(&begun, &request);
             self.pods.push(LabPod::new(request, *site, PodDemand::Replacement, now));
-            let Some(node) = self.best(replacement, candidates, now, placer)? else { continue };
-            self.bind(replacement, node, now, placer)?;
-            self.pods[pod].moves = true;
             self.moving.push((pod, replacement));
-            self.move_memory.begin(from, now);
+            replacements.push((replacement, node));
+        }
+        for (replacement, node) in replacements {
+            self.bind(replacement, node, now, placer)?;
         }
         Ok(())
     }
@@ -356,11 +375,16 @@ impl<'a> LabSimulation<'a> {
     fn finish_moves(&mut self, now: i64, placer: &mut dyn Placer) -> Result<()> {
         let moving = std::mem::take(&mut self.moving);
         for (pod, replacement) in moving {
+            let Some(operator) = &mut self.operator else { break };
+            let request = &self.pods[replacement].request;
+            let LabPlace::Bound { node, since } = self.pods[replacement].place else { continue };
             if self.pods[pod].node().is_none() {
+                operator.cancel(request, now)?;
                 self.release(replacement, placer)?;
-            } else if !self.pods[replacement].is_bound_for(READY, now) {
+            } else if now - since < READY {
                 self.moving.push((pod, replacement));
             } else {
+                operator.hand_over(request, node, since, now)?;
                 self.hand_over(pod, replacement);
                 self.release(pod, placer)?;
                 if self.counts(now) {
@@ -456,4 +480,16 @@ impl<'a> LabSimulation<'a> {
             self.note_pending(pod, end);
         }
     }
+}
+
+/// The services of a trace. `site`: of a pool.
+fn movable_services(trace: &WorkTrace, site: impl Fn(&str) -> usize) -> Vec<MovableService> {
+    let mut services = Vec::new();
+    for (index, (pool, members)) in trace.pools().into_iter().enumerate() {
+        let pods: Vec<&WorkPod> = members.iter().map(|member| &trace.pods[*member]).collect();
+        if pods.iter().any(|pod| pod.kind == WorkKind::Service) {
+            services.push(MovableService { service: index, request: replica_request(index, &pods), site: site(pool) });
+        }
+    }
+    services
 }

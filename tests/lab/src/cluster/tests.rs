@@ -9,7 +9,7 @@ use crate::fleet::{FleetServer, ServerFleet, ServerModel};
 use crate::trace::{HistoryPoint, UsagePoint, UsageSeries, WorkKind, WorkPod, WorkTrace};
 
 const SETTINGS: RunSettings =
-    RunSettings { seed: 1, warm_up: 0, scaling: ReplicaScaling::Fixed, moves: MoveRules::None };
+    RunSettings { seed: 1, warm_up: 0, scaling: ReplicaScaling::Fixed, moves: MoveRules::None, agents: None };
 
 /// Places each pod on the first node with room; rejects all before a time.
 struct FirstFit {
@@ -26,7 +26,12 @@ impl Placer for FirstFit {
 fn fleet(threads: &[f64]) -> ServerFleet {
     let server = |threads: &f64| FleetServer {
         site: 0,
-        model: Arc::new(ServerModel { name: "m".to_owned(), threads: *threads, idle_watts: 100.0, full_watts: 200.0 }),
+        model: Arc::new(ServerModel {
+            name: format!("m{threads}"),
+            threads: *threads,
+            idle_watts: 100.0,
+            full_watts: 200.0,
+        }),
     };
     ServerFleet { name: "test".to_owned(), servers: threads.iter().map(server).collect() }
 }
@@ -43,7 +48,7 @@ fn service(name: &str, lifetime: f64, cpu: f64, cores: f64) -> WorkPod {
     pod(name, WorkKind::Service, (0.0, lifetime), cpu, UsageSeries::constant(cores))
 }
 
-fn simulate(pods: Vec<WorkPod>, threads: &[f64], settings: RunSettings) -> LabRun {
+fn simulate(pods: Vec<WorkPod>, threads: &[f64], settings: RunSettings<'_>) -> LabRun {
     run(&WorkTrace::new(pods), &fleet(threads), &mut FirstFit { opens: 0 }, settings).unwrap()
 }
 
@@ -178,10 +183,10 @@ fn a_seed_is_a_run() {
     assert_eq!(used.len(), 6, "equal nodes are chosen at random");
 }
 
-/// Two services of two cores fill the first node; the loop takes one of them to the second node.
+/// A service and a job fill the first node; the loop takes the service to the second node.
 #[test]
 fn a_move_relieves_a_busy_node() {
-    let pods = || vec![service("a", 3600.0, 2.0, 2.0), service("b", 3600.0, 2.0, 2.0)];
+    let pods = || vec![service("a", 3600.0, 2.0, 2.0), job("b", 0.0, 3600.0, 2.0, 2.0)];
     let calm = simulate(pods(), &[4.0, 4.0], SETTINGS);
     assert_is(&calm, MeasureKind::Overload, 60.0);
     let moved = simulate(pods(), &[4.0, 4.0], RunSettings { moves: MoveRules::Relief, ..SETTINGS });

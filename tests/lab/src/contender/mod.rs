@@ -1,7 +1,6 @@
 //! The contenders: schedulers, each with a way to scale services.
 
 mod policy;
-pub mod published;
 mod spread;
 mod stock;
 mod trimaran;
@@ -17,7 +16,7 @@ pub use policy::PolicyScheduler;
 pub use stock::{FitStrategy, StockScheduler};
 pub use trimaran::{TrimaranPlugin, TrimaranScheduler};
 
-use crate::cluster::{LabNode, MoveRules, Placer, ReplicaScaling};
+use crate::cluster::{LabNode, MoveRules, Placer, ReplicaScaling, RunSettings};
 use crate::fleet::ServerFleet;
 
 /// Scheduler of a contender.
@@ -92,6 +91,15 @@ impl Contender {
     /// Whether it is one of ours.
     pub fn is_ours(&self) -> bool {
         matches!(self.placement, LabScheduler::Policy(_)) || self.moves != MoveRules::None
+    }
+
+    /// Settings of a run. `warm_up`: seconds at the begin that do not count.
+    pub fn settings(&self, seed: u64, warm_up: i64) -> RunSettings<'_> {
+        let agents = match &self.placement {
+            LabScheduler::Policy(agents) => Some(agents),
+            LabScheduler::Stock(_) | LabScheduler::Trimaran(_) => None,
+        };
+        RunSettings { seed, warm_up, scaling: self.scaling, moves: self.moves, agents }
     }
 
     /// Its scheduler, on an empty fleet.

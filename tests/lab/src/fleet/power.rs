@@ -23,6 +23,11 @@ impl ServerModel {
     pub fn watts(&self, usage: f64) -> f64 {
         self.idle_watts + (self.full_watts - self.idle_watts) * usage.clamp(0.0, 1.0)
     }
+
+    /// Additional watts for one more core in use.
+    pub fn watts_per_core(&self) -> f64 {
+        (self.full_watts - self.idle_watts) / self.threads
+    }
 }
 
 /// Server models by name.

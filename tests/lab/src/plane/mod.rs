@@ -15,7 +15,7 @@ use ganglion_api::node_config::NodeConfig;
 use ganglion_api::placement_policy::PlacementPolicy;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod, Service};
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::runtime::wait::await_condition;
@@ -30,7 +30,7 @@ use testkit::{NODE_OWNER, TIMEOUT, root};
 
 use crate::cluster::{LabNode, MoveRules, RunSettings, run};
 use crate::compare::{ComparedDecision, ComparedPlacer};
-use crate::contender::published::{POLICY, node_config, policy};
+use crate::cluster::published::{POLICY, node_config, policy};
 use crate::contender::{Contender, FitStrategy, LabScheduler};
 use crate::fleet::ServerFleet;
 use crate::trace::WorkTrace;
@@ -76,7 +76,8 @@ impl<'a> PlaneGround<'a> {
         let namespace = format!("{}-{}", fleet.name, contender.name).replace(" + ", "-").replace(' ', "-");
         let namespace = namespace.to_ascii_lowercase();
         let begin = (self.clock)() - SignedDuration::try_from_secs_f64(trace.duration() + MARGIN)?;
-        let mut plane = self.placer(&namespace, fleet, &contender.placement, begin).await?;
+        let services = trace.pools().len();
+        let mut plane = self.placer(&namespace, fleet, services, &contender.placement, begin).await?;
         let mut lab = contender.placer(fleet)?;
         let mut compared = ComparedPlacer::new(&mut plane, lab.as_mut());
         let settings = RunSettings { seed, warm_up: 0, scaling: contender.scaling, moves: MoveRules::None };
@@ -88,11 +89,12 @@ impl<'a> PlaneGround<'a> {
         Ok(decisions)
     }
 
-    /// Creates the nodes in a new namespace, and starts the scheduler.
+    /// Creates the nodes and services in a new namespace, and starts the scheduler.
     async fn placer(
         &self,
         namespace: &str,
         fleet: &ServerFleet,
+        services: usize,
         scheduler: &LabScheduler,
         begin: Timestamp,
     ) -> Result<PlanePlacer> {
@@ -101,6 +103,10 @@ impl<'a> PlaneGround<'a> {
         let nodes = fleet.servers.iter().cloned().map(LabNode::new).enumerate();
         let create = async |(index, node): (usize, LabNode)| self.create_node(namespace, index, &node).await;
         stream::iter(nodes).map(create).buffer_unordered(WRITERS).try_collect::<Vec<()>>().await?;
+        let api: Api<Service> = Api::namespaced(client.clone(), namespace);
+        for service in 0..services {
+            api.create(&PostParams::default(), &objects::service(service)?).await?;
+        }
         let (config, operator) = match scheduler {
             LabScheduler::Stock(strategy) => (stock(*strategy)?, None),
             LabScheduler::Policy(agents) => {

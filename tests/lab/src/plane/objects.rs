@@ -2,13 +2,14 @@
 
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::{Node, Pod, Service};
 use serde_json::{Value, json};
 use testkit::NODE_OWNER;
 
+use crate::cluster::facts::{pod_labels, service_name};
+use crate::cluster::published::{MAX_PODS, SCHEDULER};
 use crate::cluster::{LabNode, PodRequest, bytes, millis};
 use crate::contender::FitStrategy;
-use crate::contender::published::{MAX_PODS, SCHEDULER};
 
 /// Label of a node, and selector of a pod: the index of the site.
 const SITE: &str = "lab.example.com/site";
@@ -29,7 +30,10 @@ pub fn node(name: &str, namespace: &str, node: &LabNode) -> Result<Node, serde_j
         "metadata": {
             "name": name,
             "annotations": {"kwok.x-k8s.io/node": "fake"},
-            "labels": {SITE: node.server.site.to_string(), NODE_OWNER: namespace, "kubernetes.io/hostname": name},
+            "labels": {
+                SITE: node.server.site.to_string(), NODE_OWNER: namespace, "kubernetes.io/hostname": name,
+                "topology.kubernetes.io/zone": format!("{namespace}-{}", node.server.site),
+            },
         },
         "spec": {"taints": [{"key": NODE_OWNER, "value": namespace, "effect": "NoSchedule"}]},
         "status": {"capacity": size, "allocatable": size},
@@ -40,13 +44,25 @@ pub fn node(name: &str, namespace: &str, node: &LabNode) -> Result<Node, serde_j
 pub fn pod(name: &str, namespace: &str, site: usize, request: &PodRequest) -> Result<Pod, serde_json::Error> {
     let requests = json!({"cpu": format!("{}m", millis(request.cpu)), "memory": bytes(request.memory).to_string()});
     serde_json::from_value(json!({
-        "metadata": {"name": name, "annotations": {"kwok.ganglion.dev/behavior": "image-missing"}},
+        "metadata": {
+            "name": name, "labels": request.service.map(pod_labels).unwrap_or_default(),
+            "annotations": {"kwok.ganglion.dev/behavior": "image-missing"},
+        },
         "spec": {
             "schedulerName": SCHEDULER,
             "nodeSelector": {SITE: site.to_string(), NODE_OWNER: namespace},
             "tolerations": [{"key": NODE_OWNER, "operator": "Equal", "value": namespace}],
             "containers": [{"name": "c", "image": "none", "resources": {"requests": requests}}],
         },
+    }))
+}
+
+/// Service with the pods of a service of the lab: without one, kube-scheduler does not spread its replicas.
+pub fn service(service: usize) -> Result<Service, serde_json::Error> {
+    let name = service_name(service);
+    serde_json::from_value(json!({
+        "metadata": {"name": name},
+        "spec": {"clusterIP": "None", "selector": pod_labels(service)},
     }))
 }
 

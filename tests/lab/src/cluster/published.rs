@@ -11,7 +11,8 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 
-use crate::cluster::{LabNode, bytes};
+use super::node::LabNode;
+use super::placer::bytes;
 
 /// Name of the policy.
 pub const POLICY: &str = "lab";
