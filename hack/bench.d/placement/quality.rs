@@ -409,15 +409,16 @@ impl Simulation {
         }
     }
 
-    /// Points of NodeResourcesFit and of NodeResourcesBalancedAllocation.
+    /// Points of NodeResourcesFit, and of NodeResourcesBalancedAllocation as of Kubernetes 1.36: the more the pod brings
+    /// the parts of CPU and memory together, the better.
     fn own_points(&self, node: usize, job: &Job) -> f64 {
-        let (cpu, used) = self.requested[node];
-        let cpu = (cpu + job.request) / CORES;
+        let (cpu, bytes) = self.requested[node];
         #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
-        let memory = (used + memory(job)) as f64 / MEMORY as f64;
-        let least = f64::midpoint(1.0 - cpu, 1.0 - memory) * 100.0;
-        let balanced = (1.0 - (cpu - memory).abs() / 2.0) * 100.0;
-        least.floor() + balanced.floor()
+        let parts = |cpu: f64, bytes: i64| (cpu / CORES, bytes as f64 / MEMORY as f64);
+        let balance = |(cpu, memory): (f64, f64)| ((1.0 - (cpu - memory).abs() / 2.0) * 100.0).floor();
+        let (before, after) = (parts(cpu, bytes), parts(cpu + job.request, bytes + memory(job)));
+        let least = f64::midpoint(1.0 - after.0, 1.0 - after.1) * 100.0;
+        least.floor() + 50.0 + f64::midpoint(50.0, balance(after) - balance(before)).floor()
     }
 }
 

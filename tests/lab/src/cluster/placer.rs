@@ -65,7 +65,7 @@ pub trait Placer {
         Ok(())
     }
 
-    /// What the scheduler reports about the last points, for people.
+    /// Describes the last points for people.
     fn report(&self) -> String {
         String::new()
     }
