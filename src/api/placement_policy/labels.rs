@@ -17,10 +17,10 @@ pub struct LabelOptions {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 20))]
     pub weight: Option<i32>,
-    /// Requests of the pod for which the agents answer, since a label is the same for all pods. Nodes are scored for two
-    /// of these pods, since another one may come until a label changes. Default: the mean requests of the pods on the
-    /// nodes, weighted by the requests themselves, so that large pods count more; 100m and 200Mi if no pod requests
-    /// any. `status.labels.typicalRequest` has them.
+    /// Requests of the pod for which the agents answer, since a label is the same for all pods. Nodes are scored for
+    /// two of these pods, since another one may come until a label changes. Default: the mean requests of the pods on
+    /// the nodes, weighted by the requests themselves, so that large pods count more; 100m and 200Mi if no pod
+    /// requests any. `status.labels.typicalRequest` has them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub typical_request: Option<TypicalRequest>,
     /// Effect of a rejection by an agent. Soft: the node has the worst label, and pods go there only if no other node

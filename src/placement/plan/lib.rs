@@ -12,6 +12,7 @@
 //! | `preempted` | pods that a scheduler may preempt |
 //! | `learned` | what policies learn from pods, saved across restarts |
 //! | `labels` | delivery by labels of nodes |
+//! | `verdicts` | the opinion of a policy about each node, from which labels are calculated |
 //! | `state`, `explain` | the status of a policy; the explanation of its result for one pod |
 //!
 //! The formulas, on plain numbers:
@@ -53,5 +54,6 @@ pub mod sample;
 pub mod state;
 #[cfg(test)]
 mod tests;
+pub mod verdicts;
 pub mod wire;
 pub mod world;

@@ -5,7 +5,6 @@
 //! |---|---|
 //! | `level` | the number in a label, from scores |
 //! | `typical` | the pod for which the agents answer |
-//! | `verdicts` | the opinion of a policy about each node |
 //! | `labeling` | the labels of all nodes for one policy |
 //! | `plan` | the nodes to write now |
 //! | `contest` | labels that others change again and again |
@@ -25,7 +24,6 @@ pub mod plan;
 pub mod report;
 pub mod terms;
 pub mod typical;
-pub mod verdicts;
 
 use std::fmt;
 

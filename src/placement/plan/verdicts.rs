@@ -1,16 +1,16 @@
 //! Opinions of a policy about nodes, for the pods that arrive while labels stand.
 //!
 //! Labels follow a pod after a second or more, and another pod may come until then. So nodes are scored for two typical
-//! pods at once. In the bench `placement` (part `quality`), with scores for one pod, nodes were overloaded for 1.7 times
-//! as long as with an extender; with scores for two, for 0.9 times as long.
+//! pods at once. In the bench `placement` (part `quality`), with scores for one pod, nodes were overloaded for 1.7
+//! times as long as with an extender; with scores for two, for 0.9 times as long.
 
 use crate::labels::labeling::NodeVerdict;
 use crate::policy::CompiledPolicy;
 use crate::question::{PlacedPod, PlacementQuestion};
 use crate::record::NodeRecord;
 
-/// Opinion about each candidate, in their order. The question is about one typical pod, and `pair` is two of them. If no
-/// node with data has room for two, one counts.
+/// Opinion about each candidate, in their order. The question is about one typical pod, and `pair` is two of them. If
+/// no node with data has room for two, one counts.
 pub fn verdicts(policy: &CompiledPolicy, question: &PlacementQuestion<'_>, pair: &PlacedPod) -> Vec<NodeVerdict> {
     let lacks = |record: &NodeRecord| policy.lacks(record, question.now);
     let rejections = policy.filter(question);
