@@ -11,8 +11,8 @@ use ganglion_runtime::store::Store;
 use serde_json::Value;
 
 use super::node::LabNode;
-use super::placer::{PodRequest, bytes, millis};
 use super::published::{MAX_PODS, POLICY, SCHEDULER, annotations, node_config, node_status, policy};
+use super::request::{PodRequest, bytes, millis};
 use super::service::time;
 
 /// Namespace of all pods and workloads.

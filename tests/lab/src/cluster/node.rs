@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::placer::PodRequest;
+use super::request::PodRequest;
 use crate::fleet::{FleetServer, GIB_PER_THREAD};
 
 /// Usage from which on a node counts as overloaded, relative to its threads.

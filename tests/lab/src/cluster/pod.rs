@@ -1,6 +1,6 @@
 //! A pod of the simulated cluster, and the CPU that it wants.
 
-use super::placer::PodRequest;
+use super::request::PodRequest;
 use crate::trace::UsageSeries;
 
 /// Demand of a pod for CPU.

@@ -12,7 +12,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 
 use super::node::LabNode;
-use super::placer::bytes;
+use super::request::bytes;
 
 /// Name of the policy.
 pub const POLICY: &str = "lab";

@@ -11,7 +11,7 @@ use ganglion_loops_plan::track::{
 };
 use jiff::Timestamp;
 
-use super::placer::PodRequest;
+use super::request::PodRequest;
 use crate::trace::{HistoryPoint, WorkKind, WorkPod, WorkTrace};
 
 /// Target of the usage of a replica, relative to its request.

@@ -28,9 +28,9 @@ use testkit::process::free_port;
 use testkit::testbed::nodes::is_open;
 use testkit::{NODE_OWNER, TIMEOUT, root};
 
-use crate::cluster::{LabNode, MoveRules, RunSettings, run};
-use crate::compare::{ComparedDecision, ComparedPlacer};
 use crate::cluster::published::{POLICY, node_config, policy};
+use crate::cluster::{LabNode, MoveRules, run};
+use crate::compare::{ComparedDecision, ComparedPlacer};
 use crate::contender::{Contender, FitStrategy, LabScheduler};
 use crate::fleet::ServerFleet;
 use crate::trace::WorkTrace;
@@ -80,7 +80,7 @@ impl<'a> PlaneGround<'a> {
         let mut plane = self.placer(&namespace, fleet, services, &contender.placement, begin).await?;
         let mut lab = contender.placer(fleet)?;
         let mut compared = ComparedPlacer::new(&mut plane, lab.as_mut());
-        let settings = RunSettings { seed, warm_up: 0, scaling: contender.scaling, moves: MoveRules::None };
+        let settings = contender.settings(seed, 0);
         tokio::task::block_in_place(|| run(trace, fleet, &mut compared, settings))
             .with_context(|| format!("{} on the control plane", contender.name))?;
         let decisions = compared.decisions;

@@ -22,9 +22,9 @@ use tokio::runtime::Handle;
 
 use super::objects::{self, node_name};
 use super::scores::SchedulerScores;
+use crate::cluster::published::{annotations, node_status};
 use crate::cluster::{LabNode, Placer, PodRequest};
 use crate::compare::CHOSEN;
-use crate::cluster::published::{annotations, node_status};
 
 /// Number of objects that are written at once.
 pub const WRITERS: usize = 8;

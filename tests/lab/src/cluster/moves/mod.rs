@@ -28,7 +28,7 @@ use super::facts::{
     BoundPod, LabFacts, SITE, identity, pod_index, pod_labels, pod_name, requests, service_name, set_identity,
 };
 use super::node::LabNode;
-use super::placer::PodRequest;
+use super::request::PodRequest;
 use super::service::time;
 use ranker::LabRanker;
 use service_loop::{ServiceLoop, ServiceMetrics};
