@@ -109,13 +109,18 @@ async fn serves_resizes(testbed: &Testbed) -> Result<bool> {
 #[test]
 fn a_kind_that_cannot_be_scaled_and_a_container_that_is_not_there_are_found() {
     loop_story("preflight-unfit", async |testbed| {
-        let resizes = [("apps", "deployments", "get"), ("", "pods", "list"), ("", "pods/resize", "patch")];
-        account(testbed, &resizes).await?;
+        let rights = [
+            ("apps", "deployments", "get"),
+            ("", "pods", "list"),
+            ("", "pods/resize", "patch"),
+            ("ganglion.dev", "workloadactions", "create"),
+        ];
+        account(testbed, &rights).await?;
         let mut spec = demo();
         spec["target"]["kind"] = json!("DaemonSet");
         make(testbed, "web", spec).await?;
         fails(testbed, "NotScalable", &["DaemonSet has no scale subresource"]).await?;
-        let mut spec = on("Low", json!([{"workloadAction": {"move": {"to": {}}}}]));
+        let mut spec = on("Low", json!([{"workloadAction": {"move": {"to": {"nodeName": "node-1"}}}}]));
         spec["target"]["kind"] = json!("DaemonSet");
         spec["policy"] = Value::Null;
         testbed.patch_loop("web", json!({"spec": spec})).await?;

@@ -25,8 +25,8 @@ use ganglion_runtime::account::ObjectPath;
 use ganglion_runtime::error::Error;
 use ganglion_runtime::writer::AnswerBounds;
 
-/// Kinds of Kubernetes that own pods without a ReplicaSet or a StatefulSet between, with their versions: no action moves
-/// these pods.
+/// Kinds of Kubernetes that own pods without a ReplicaSet or a StatefulSet between, with their versions: no action
+/// moves these pods.
 const PODS_OF_THEIR_OWN: [(&str, &str); 5] = [
     ("apps/v1", "DaemonSet"),
     ("batch/v1", "CronJob"),
