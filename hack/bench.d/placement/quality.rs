@@ -388,7 +388,7 @@ impl Simulation {
                     self.cache.policy(POLICY).context("no policy")?.map_err(|(_, error)| anyhow::anyhow!(error))?;
                 let requests = Requests { cpu: millis(job), memory: memory(job), ..Requests::default() };
                 let placed = PlacedPod {
-                    key: Key::new(NAMESPACE, &uid(job)),
+                    key: Key::new(NAMESPACE, uid(job)),
                     uid: uid(job).as_str().into(),
                     requests,
                     cores: requests.cpu,
@@ -409,8 +409,8 @@ impl Simulation {
         }
     }
 
-    /// Points of NodeResourcesFit, and of NodeResourcesBalancedAllocation as of Kubernetes 1.36: the more the pod brings
-    /// the parts of CPU and memory together, the better.
+    /// Points of NodeResourcesFit, and of NodeResourcesBalancedAllocation as of Kubernetes 1.36: the more the pod
+    /// brings the parts of CPU and memory together, the better.
     fn own_points(&self, node: usize, job: &Job) -> f64 {
         let (cpu, bytes) = self.requested[node];
         #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]

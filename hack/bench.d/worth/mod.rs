@@ -24,6 +24,10 @@ use crate::frame::{Bench, Bound, Progress};
 const QUICK: WorkloadSet = WorkloadSet { loads: &[0.45], hours: 8.0, seeds: 5 };
 const FULL: WorkloadSet = WorkloadSet { loads: &[0.4, 0.5, 0.6], hours: 24.0, seeds: 10 };
 
+/// Seeds of a fleet with several sites, relative to others: with few small servers, seeds differ much, and a run is
+/// short.
+const SEEDS_OF_SITES: u64 = 4;
+
 /// Seconds at the begin of a workload that do not count.
 const WARM_UP: i64 = 1800;
 
@@ -99,7 +103,8 @@ fn generated(set: &WorkloadSet, fleets: &[ServerFleet]) -> Vec<NamedWorks> {
         for load in set.loads {
             let shape = WorkloadShape { load: *load, hours: set.hours };
             let work = |seed| SeededWork { seed, trace: shape.generate(fleet, seed) };
-            let works = (1..=set.seeds).map(work).collect();
+            let seeds = if fleet.sites() > 1 { SEEDS_OF_SITES * set.seeds } else { set.seeds };
+            let works = (1..=seeds).map(work).collect();
             let name = format!("{} at {:.0} %", fleet.name, load * 100.0);
             named.push(NamedWorks { name, fleet: fleet.clone(), works });
         }
