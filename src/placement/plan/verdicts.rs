@@ -2,7 +2,7 @@
 //!
 //! Labels follow a pod after a second or more, and another pod may come until then. So nodes are scored for two typical
 //! pods at once. In the bench `placement` (part `quality`), with scores for one pod, nodes were overloaded for 1.7
-//! times as long as with an extender; with scores for two, for 0.9 times as long.
+//! times as long as with an extender; with scores for two, for 0.8 times as long.
 
 use crate::labels::labeling::NodeVerdict;
 use crate::policy::CompiledPolicy;

@@ -35,7 +35,7 @@ pub trait Placer {
         Ok(())
     }
 
-    /// Describes the last points for people.
+    /// Explains the last points: the scores of each part of the scheduler. Empty if they are not known.
     fn report(&self) -> String {
         String::new()
     }
