@@ -19,8 +19,8 @@ use ganglion_api::node_config::NodeConfig;
 use ganglion_api::placement_policy::PlacementPolicy;
 use ganglion_core::facts::{NodeFact, PodFact, ReplicaSet, ReplicaSetFact, SlimPod, default_requests};
 use ganglion_core::world::{Fact, Origin, World};
-use ganglion_placement_plan::explain::{PlacementExplanation, explain as explained};
-use ganglion_placement_plan::labels::explain::{LabelSubject, explain as labels_explained};
+use ganglion_placement_plan::explain::{PlacementExplanation, explain as explained, worst_labels};
+use ganglion_placement_plan::labels::explain::{LabelExplanation, LabelSubject, explain as labels_explained};
 use ganglion_placement_plan::policy::CompiledPolicy;
 use ganglion_placement_plan::question::PlacedPod;
 use ganglion_runtime::guard::Guard;
@@ -64,7 +64,7 @@ pub async fn explain(asked: PlacementArgs) -> Result<String, Error> {
     let pod = the_pod(&asked, &client, &namespace).await?;
     let placed = PlacedPod::from(&pod);
     let mut world = crate::operator::world::world();
-    load::<Node, NodeFact>(&mut world, Api::all(client.clone()), |_| true).await?;
+    load::<Node, NodeFact>(&mut world, Api::all(client.clone())).await?;
     let (added, takes_part) = tokio::join!(
         explain_labels::added_terms(&client, &asked.operator_namespace, &placed.scheduler),
         explain_labels::takes_part(&client, &placed.key.namespace),
@@ -73,32 +73,38 @@ pub async fn explain(asked: PlacementArgs) -> Result<String, Error> {
     let subject = LabelSubject { pod: &pod, name, policy, is_valid, added, takes_part };
     let labels = labels_explained(&world, &subject);
     let explanation = match (compiled, labels) {
-        (Ok((policy, compiled)), labels) => {
-            let result = evaluated(client, world, policy, &compiled, &placed).await?;
-            PlacementExplanation { labels, ..result }
-        }
+        (Ok((policy, compiled)), labels) => evaluated(client, world, policy, &compiled, &placed, labels).await?,
         (Err(error), Some(labels)) => PlacementExplanation::by_labels(name, &placed, error.to_string(), labels),
         (Err(error), None) => return Err(error),
     };
     Ok(asked.output.of(&explanation, || explanation.text())?)
 }
 
-/// Evaluates the policy in a world with the nodes.
+/// Evaluates the policy in a world with the nodes: for the labels with the pod itself, and for the pod without it.
 async fn evaluated(
     client: Client,
     mut world: World,
     policy: PlacementPolicy,
     compiled: &CompiledPolicy,
     placed: &PlacedPod,
+    mut labels: Option<LabelExplanation>,
 ) -> Result<PlacementExplanation, Error> {
     let saved = read::saved_values(&client, &policy).await;
+    let typical =
+        policy.status.as_ref().and_then(|status| status.labels.as_ref()).map(|labels| labels.typical_request.clone());
     world.apply(policy, Origin::Watch);
-    let is_another = |one: &PodFact| one.id.uid != placed.uid;
-    load::<SlimPod, PodFact>(&mut world, Api::all(client.clone()), is_another).await?;
-    load::<NodeConfig, NodeConfig>(&mut world, Api::all(client.clone()), |_| true).await?;
+    load::<SlimPod, PodFact>(&mut world, Api::all(client.clone())).await?;
+    load::<NodeConfig, NodeConfig>(&mut world, Api::all(client.clone())).await?;
     let sets = Api::<ReplicaSet>::namespaced(client, &placed.key.namespace);
-    load::<ReplicaSet, ReplicaSetFact>(&mut world, sets, |_| true).await?;
-    Ok(explained(&world, compiled, placed, saved.as_ref(), Timestamp::now()))
+    load::<ReplicaSet, ReplicaSetFact>(&mut world, sets).await?;
+    let now = Timestamp::now();
+    if let Some(labels) = &mut labels {
+        labels.add_worst(&compiled.name, &worst_labels(&world, compiled, typical.as_ref(), saved.as_ref(), now));
+    }
+    if let Some(bound) = world.pod(&placed.key).filter(|pod| pod.id.uid == placed.uid).map(|pod| pod.id.clone()) {
+        world.remove::<PodFact>(&bound);
+    }
+    Ok(PlacementExplanation { labels, ..explained(&world, compiled, placed, saved.as_ref(), now) })
 }
 
 /// Parses a pod from YAML. Reads it like an object of the API server: a YAML reader for each type of a pod would add
@@ -133,17 +139,12 @@ async fn the_pod(asked: &PlacementArgs, client: &Client, namespace: &str) -> Res
 }
 
 /// Loads all objects of a kind into the world.
-async fn load<K, F>(world: &mut World, api: Api<K>, wanted: impl Fn(&F) -> bool) -> Result<(), Error>
+async fn load<K, F>(world: &mut World, api: Api<K>) -> Result<(), Error>
 where
     K: Resource + Clone + DeserializeOwned + std::fmt::Debug,
     F: Fact + From<K>,
 {
-    let take = |object| {
-        let fact = F::from(object);
-        if wanted(&fact) {
-            world.apply(fact, Origin::Watch);
-        }
-    };
+    let take = |object| drop(world.apply(F::from(object), Origin::Watch));
     Ok(read::pages(&api, take).await?)
 }
 

@@ -1,19 +1,24 @@
 //! Explains the result of a policy for one pod: the score or rejection of every node, with the reason of each agent.
 
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use serde::Serialize;
 
 use super::inventory::Inventory;
 use super::labels::explain::LabelExplanation;
+use super::labels::labeling::NodeVerdict;
+use super::labels::typical::PlacedRequests;
 use super::learned::{LearnedValues, RewardLearner};
 use super::policy::{CompiledPolicy, PolicyMember};
 use super::preempted::LeavingLoads;
 use super::question::{NodeRejection, Opinion, PlacedPod, PlacementQuestion, Siblings};
 use super::record::NodeRecord;
+use super::verdicts::verdicts;
 use super::wire;
 use ganglion_api::placement_policy::PolicyMode;
+use ganglion_api::placement_policy::labels::TypicalRequest;
 use ganglion_core::layout::{paragraph, table};
 use ganglion_core::words::counted;
 use ganglion_core::words::quoted;
@@ -92,6 +97,49 @@ pub fn explain(
     saved: Option<&LearnedValues>,
     now: Timestamp,
 ) -> PlacementExplanation {
+    questioned(world, policy, pod, saved, now, |question, records| answered(policy, question, records))
+}
+
+/// Reasons for the worst label of a policy, by node: an agent rejects the typical pod there, or a second one. Empty
+/// without the delivery `Labels`. `former`: requests of the typical pod in the status of the policy.
+pub fn worst_labels(
+    world: &World,
+    policy: &CompiledPolicy,
+    former: Option<&TypicalRequest>,
+    saved: Option<&LearnedValues>,
+    now: Timestamp,
+) -> BTreeMap<String, String> {
+    let Some(labels) = &policy.labels else { return BTreeMap::new() };
+    let typical = labels.typical.pod(&PlacedRequests::of(world), former);
+    let pair = typical.pair();
+    questioned(world, policy, &typical.pod, saved, now, |question, records| {
+        let found = verdicts(policy, question, &pair);
+        let rejections = policy.filter(question);
+        let of_two = policy.filter(&PlacementQuestion { pod: &pair, ..*question });
+        let why =
+            |rejection: &Option<NodeRejection>| rejection.as_ref().map_or("", |NodeRejection(why)| why).to_owned();
+        let reason = |(at, record): (usize, &&NodeRecord)| {
+            let reason = match found[at] {
+                _ if !record.row.counted => return None,
+                NodeVerdict::Rejected => format!("rejected: {}", why(&rejections[at])),
+                NodeVerdict::NearlyFull => format!("room for one typical pod, not for two: {}", why(&of_two[at])),
+                NodeVerdict::Scored(_) | NodeVerdict::Unknown => return None,
+            };
+            Some((record.name().to_owned(), reason))
+        };
+        records.iter().enumerate().filter_map(reason).collect()
+    })
+}
+
+/// Asks about all nodes of the world. Learned values are those of the last save, if there is one.
+fn questioned<R>(
+    world: &World,
+    policy: &CompiledPolicy,
+    pod: &PlacedPod,
+    saved: Option<&LearnedValues>,
+    now: Timestamp,
+    ask: impl FnOnce(&PlacementQuestion<'_>, &[&NodeRecord]) -> R,
+) -> R {
     let mut inventory = Inventory::default();
     saved.into_iter().for_each(|saved| inventory.learned.restore(saved));
     inventory.refresh(world, now);
@@ -125,7 +173,7 @@ pub fn explain(
         one_more: false,
         counts_arriving: true,
     };
-    answered(policy, &question, &records)
+    ask(&question, &records)
 }
 
 fn answered(

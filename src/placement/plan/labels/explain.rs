@@ -2,7 +2,7 @@
 //! was scheduled and now.
 
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
@@ -299,6 +299,16 @@ fn then(node: &NodeFact, history: &LabelHistory, moment: Timestamp, notes: &mut 
 }
 
 impl LabelExplanation {
+    /// Adds the reasons for the worst label of a policy, by node, as notes on the nodes that have it now.
+    pub fn add_worst(&mut self, policy: &str, reasons: &BTreeMap<String, String>) {
+        let of_policy = self.labels.iter_mut().filter(|label| label.key == key(policy));
+        for node in of_policy.flat_map(|label| &mut label.nodes) {
+            let present = node.now.as_deref().and_then(LabelValue::parse);
+            let is_worst = matches!(present, Some(LabelValue::Level(0) | LabelValue::Rejected));
+            node.notes.extend(reasons.get(&node.name).filter(|_| is_worst).cloned());
+        }
+    }
+
     /// Text for a terminal.
     pub fn text(&self) -> String {
         let texts = |terms: &[LabelTerms]| terms.iter().map(LabelTerms::text).collect::<Vec<_>>().join("; ");

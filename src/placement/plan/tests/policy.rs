@@ -6,7 +6,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::inventory::{at, hold, node, pod, policy};
-use crate::explain::explain;
+use crate::explain::{explain, worst_labels};
 use crate::inventory::Inventory;
 use crate::labels::labeling::NodeVerdict;
 use crate::learned::{FAILURE, LearnedRewards, RewardRules};
@@ -19,7 +19,10 @@ use crate::verdicts::verdicts;
 use crate::wire::score;
 use crate::world::registered;
 use ganglion_api::node_config::NodeConfig;
+use ganglion_api::placement_policy::PolicyDelivery;
+use ganglion_api::placement_policy::labels::{LabelOptions, TypicalRequest};
 use ganglion_api::placement_policy::reasons::PolicyReason;
+use ganglion_api::scalars::Number;
 use ganglion_core::facts::{
     CONGESTION, CONGESTION_SAMPLED_AT, Identity, Key, NodeFact, Owner, PUBLISHED, PodFact, ReplicaSetFact, Requests,
     ScaleFact,
@@ -159,6 +162,28 @@ fn labels_leave_room_for_another_pod(#[case] used: &str, #[case] expected: [Node
     let (pod, pair) = (placed(600), placed(1200));
     let found = asked(&world, &policy, &pod, |question| verdicts(&policy, question, &pair));
     assert_eq!(found, [&expected[..], &[NodeVerdict::Unknown]].concat());
+}
+
+/// The same nodes: a has room for one pod, c for none.
+#[test]
+fn the_worst_label_has_a_reason() {
+    let mut world = registered();
+    for (name, used) in [("a", "6500"), ("b", "5000"), ("c", "7600")] {
+        world.apply(node(name, 1, &[("mean-used-cpu", used), ("std-used-cpu", "1")]), Origin::Watch);
+    }
+    let mut policy = policy(&json!([{"name": "safe", "safe": {}}]));
+    policy.spec.delivery = vec![PolicyDelivery::Labels];
+    let typical_request = Some(TypicalRequest { cpu: Some(Number("600m".into())), memory: None });
+    policy.spec.labels = Some(LabelOptions { typical_request, ..LabelOptions::default() });
+    let policy = CompiledPolicy::compile(&policy).expect("a policy");
+    let reasons = worst_labels(&world, &policy, None, None, at(1000));
+    assert_eq!(reasons.keys().collect::<Vec<_>>(), ["a", "c"]);
+    assert!(reasons["a"].starts_with("room for one typical pod, not for two: safe: cpu risk "), "{reasons:?}");
+    assert!(reasons["c"].starts_with("rejected: safe: cpu risk "), "{reasons:?}");
+    assert_eq!(
+        worst_labels(&world, &compiled(&json!([{"name": "safe", "safe": {}}])), None, None, at(1000)),
+        [].into()
+    );
 }
 
 #[test]

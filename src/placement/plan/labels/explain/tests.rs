@@ -282,3 +282,18 @@ fn without_labels_there_is_nothing_to_explain() {
     let found = explain(&world([]), &subject).expect("the terms of the profile read labels");
     assert_eq!(found.labels[0].key, KEY);
 }
+
+#[test]
+fn the_worst_label_is_explained_where_it_is_present() {
+    let nodes = ["0", "rejected", "3"].map(|label| node(&format!("n{label}"), Some(label), ""));
+    let mut explained = explained(nodes.into(), &pod(&with_terms()), None).expect("labels");
+    let reasons = ["n0", "nrejected", "n3", "gone"].map(|name| (name.to_owned(), format!("because of {name}")));
+    explained.add_worst("other", &reasons.clone().into());
+    explained.add_worst("green", &reasons.into());
+    let last = |name: &str| {
+        let node = explained.labels[0].nodes.iter().find(|node| node.name == name).expect("a node");
+        node.notes.last().cloned().unwrap_or_default()
+    };
+    assert_eq!([last("n0"), last("nrejected")], ["because of n0", "because of nrejected"]);
+    assert!(!last("n3").contains("because"), "{}", last("n3"));
+}
