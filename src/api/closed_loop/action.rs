@@ -216,6 +216,11 @@ pub struct ActionTemplate {
     /// See WorkloadAction's `spec.disruption`. Default: Never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disruption: Option<Disruption>,
+    /// See WorkloadAction's `spec.timeouts.queueSeconds`, 1 to 86400. An action that waits does not ask whether the
+    /// alarm is still raised. Default: 600.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 86400))]
+    pub queue_seconds: Option<i32>,
 }
 
 /// See WorkloadAction's `spec.create`.

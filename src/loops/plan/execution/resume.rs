@@ -24,7 +24,7 @@ use ganglion_api::closed_loop::reasons::LoopReason;
 use ganglion_api::decision::Chosen;
 use ganglion_api::execution::{Claim, ExecutionSpec, ExecutionState, ExecutionStatus};
 use ganglion_api::refs::WorkloadRef;
-use ganglion_api::workload_action::{Create, Delete, Move, ReplicaCount, WorkloadActionSpec};
+use ganglion_api::workload_action::{Create, Delete, Move, ReplicaCount, Timeouts, WorkloadActionSpec};
 
 /// Interval at which pods are read until their kubelets have resized them.
 const POLL: SignedDuration = SignedDuration::from_secs(1);
@@ -261,6 +261,9 @@ fn action_spec(context: &ExecutionContext, template: &ActionTemplate) -> Workloa
             up_to: None,
         }),
         disruption: template.disruption.unwrap_or_default(),
+        timeouts: template
+            .queue_seconds
+            .map(|seconds| Timeouts { queue_seconds: Some(seconds), ..Timeouts::default() }),
         ttl_seconds_after_finished: Some(ACTION_TTL),
         ..WorkloadActionSpec::default()
     }
