@@ -102,6 +102,9 @@ reasons! {
     LoadUnknown,
     /// The usage of the nodes, which an expression of the action uses, is unknown.
     UsageUnknown,
+    /// Nodes have not been measured since another action moved a replica from or to them, and an expression of the
+    /// action uses the values.
+    UsageOutdated,
     /// A rollout of the workload is in progress.
     RolloutInProgress,
     /// Other replicas of the ReplicaSet or StatefulSet are not Ready.
@@ -303,6 +306,7 @@ impl Reason {
             Self::UsageUnknown => {
                 "Install metrics-server, or measure the nodes by NodeConfigs. To go on without, apply a new action without utilization in where."
             }
+            Self::UsageOutdated => "Wait until the nodes are measured again.",
             Self::RolloutInProgress => "Wait until the rollout has ended: kubectl rollout status.",
             Self::RolloutStuck => {
                 "Resume, repair or undo the rollout (kubectl rollout resume, undo), then apply a new action."

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use reqwest::StatusCode;
 use serde::Deserialize;
 
@@ -16,13 +16,14 @@ use super::prometheus::{LabelledNumber, MAX_SERIES, by_label};
 use super::value::{MOST_NODE_WATTS, ValueError};
 use ganglion_core::amounts::{Amounts, or_default};
 use ganglion_core::document::parsed;
+use ganglion_core::duration;
 use ganglion_core::exporter_series::ExporterSeries;
 use ganglion_core::items::Items;
+use ganglion_core::node_values::{METRICS_SERVER_WINDOW, SHORTEST_WINDOW};
 use ganglion_core::quantity;
 
-/// Minimum range of a rate. A rate needs two samples, and Prometheus takes one a minute by default. A shorter window is
-/// extended to this.
-const SHORTEST: Duration = Duration::from_secs(120);
+/// See [`SHORTEST_WINDOW`].
+const SHORTEST: Duration = SHORTEST_WINDOW.unsigned_abs();
 
 /// Number of points of a deviation, and the minimum time between two points. More points cost the server memory for
 /// each core of each node, and samples are not more frequent.
@@ -270,6 +271,8 @@ struct NodeMetrics {
     metadata: NodeMeta,
     #[serde(default)]
     timestamp: Option<String>,
+    #[serde(default)]
+    window: Option<String>,
     #[serde(default, deserialize_with = "or_default")]
     usage: Amounts,
 }
@@ -285,6 +288,8 @@ pub struct MeasuredNode {
     pub name: String,
     /// End of the measurement period.
     pub at: Option<Timestamp>,
+    /// Length of the measurement period.
+    pub window: SignedDuration,
     usage: Amounts,
 }
 
@@ -320,6 +325,7 @@ pub fn measured_nodes(body: &[u8]) -> Result<Vec<MeasuredNode>, Error> {
     let read = |one: NodeMetrics| MeasuredNode {
         name: one.metadata.name,
         at: one.timestamp.and_then(|at| at.parse().ok()),
+        window: one.window.and_then(|window| duration::parse(&window).ok()).unwrap_or(METRICS_SERVER_WINDOW),
         usage: one.usage,
     };
     Ok(list.items.kept.into_iter().map(read).collect())

@@ -49,6 +49,7 @@ fn an_expression_reads_the_usage_that_a_real_metrics_server_measures() {
         uses(testbed, &pod, "16", "64Mi").await?;
         load(testbed, busy, "16").await?;
         load(testbed, calm, "100m").await?;
+        load(testbed, &home, "100m").await?;
         let to = json!({"where": "node.cpu.utilization < 0.2"});
         let spec = json!({"move": {"workload": deployment("web"), "to": to}});
 
@@ -75,6 +76,15 @@ fn an_expression_reads_the_usage_that_a_real_metrics_server_measures() {
         let hot = json!({"where": format!("node.cpu.utilization > 0.4 && node.name == '{busy}'")});
         let (starts, said) = planned(testbed, &json!({"move": {"workload": deployment("web"), "to": hot}})).await?;
         ensure!(starts && said.contains(busy.as_str()), "{said}");
+
+        // The node that the replica has left counts again once it has been measured without the replica.
+        let back = json!({"where": format!("node.cpu.utilization < 0.2 && node.name == '{home}'")});
+        testbed.act("back", json!({"move": {"workload": deployment("web"), "to": back}})).await?;
+        let said =
+            format!("waiting: node {home} has not been measured since another action moved a replica from or to it");
+        let waits = |seen: &Seen| (message(seen.actions.get("back")?) == said).then_some(());
+        testbed.eye.until("the action to wait for a measurement", waits).await?;
+        testbed.ends("back", DONE).await?;
         Ok(())
     });
 }

@@ -75,7 +75,8 @@ pub fn store_usage(world: &mut World, body: &[u8], now: Timestamp) -> Result<(),
         let Some(node) = world.node(&name) else { continue };
         let cpu = usage.cpu_percent(node.allocatable.cpu).ok().map(|percent| percent / 100.0);
         let memory = usage.memory_percent(node.allocatable.memory).ok().map(|percent| percent / 100.0);
-        let fraction = NodeUse { cpu, memory, at: usage.at.unwrap_or(now) };
+        let at = usage.at.unwrap_or(now);
+        let fraction = NodeUse { cpu, memory, at, since: at - usage.window };
         nodes.insert(name, fraction);
     }
     // A metrics-server that has just started serves an empty list.

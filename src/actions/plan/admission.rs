@@ -16,6 +16,7 @@ use ganglion_core::facts::{Key, NodeName, PodFact};
 use ganglion_core::world::Fact;
 
 use super::context::{PlanContext, Work, is_suspended};
+use super::nodes::Nodes;
 use super::scope::{Scope, StartRefusal};
 use super::{Limits, QUEUE_PACE};
 
@@ -48,6 +49,17 @@ pub fn is_taken(ctx: &PlanContext, pod: &PodFact) -> bool {
 pub fn others_move(ctx: &PlanContext) -> bool {
     let own = ctx.id().key;
     ctx.world.slots_at_work().any(|(action, slot)| *action != own && !is_idle(ctx, action, slot))
+}
+
+/// The nodes as an action sees them that is about to begin. Idle slots change no node, and other moves of the same
+/// moveApplication do not: it has chosen them together.
+pub fn nodes_at_begin<'a>(ctx: &PlanContext<'a>) -> Nodes<'a> {
+    let others = ctx
+        .world
+        .slots_at_work()
+        .filter(|(key, slot)| !ctx.world.is_of_family(key, ctx.action) && !is_idle(ctx, key, slot));
+    let in_motion = others.flat_map(|(_, slot)| [&slot.victim, &slot.replacement]).flatten().map(|pod| &pod.node);
+    Nodes::new(ctx.world, ctx.now).at_begin(ctx.action, in_motion.collect())
 }
 
 /// A limit that is reached, with reason and message.

@@ -12,6 +12,7 @@ use ganglion_api::workload_action::status::{LIST_LIMIT, NodeChoice};
 use ganglion_core::facts::{NodeFact, NodeName};
 use ganglion_core::world::World;
 
+use super::admission;
 use super::context::PlanContext;
 use super::fitting::{Fitting, Misfit};
 use super::neighbors::Departing;
@@ -68,6 +69,16 @@ pub struct Candidates<'a, 'f> {
 }
 
 impl<'a, 'f> Candidates<'a, 'f> {
+    /// The candidates for an action that is about to begin.
+    pub fn at_begin(
+        ctx: &PlanContext<'a>,
+        filter: &'f Filter<'f>,
+        scope: &Scope<'f>,
+        departing: &Departing,
+    ) -> Result<Self, StartRefusal> {
+        Self::among(ctx, admission::nodes_at_begin(ctx), filter, scope, &[], departing)
+    }
+
     /// The candidates for pods of this ReplicaSet, without the nodes that were tried before. Fails if the policy of the
     /// action cannot be used.
     pub fn new(
@@ -138,7 +149,7 @@ impl<'a, 'f> Candidates<'a, 'f> {
         let name = node.name();
         if let Err(why) = self.filter.admits(&self.fitting.nodes, node) {
             self.fit.remove(&name);
-            return self.refuse(name, (Reason::NodeExcluded, why));
+            return self.refuse(name, why);
         }
         match self.fitting.assess(node) {
             Ok(share) => {

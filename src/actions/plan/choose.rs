@@ -18,7 +18,7 @@ use super::identity;
 use super::neighbors::Departing;
 use super::nodes::{NodeRefusal, Nodes};
 use super::place::{Filter, target_words};
-use super::scope::{Scope, StartRefusal};
+use super::scope::{Outlook, Scope, StartRefusal};
 use super::set::Pods;
 use super::slot::is_old_stateful;
 use super::spread::SpreadRules;
@@ -89,6 +89,7 @@ fn prepare(ctx: &PlanContext, open: &[(i32, i32)]) -> Result<Choice, StartRefusa
         Ok(Victims::Found(victims)) => victims,
         Ok(Victims::None) => return Ok(Choice::Nothing { plan }),
         Ok(Victims::Busy(message)) => return Ok(Choice::Wait { reason: Reason::VictimBusy, message }),
+        Ok(Victims::Unmeasured(message)) => return Ok(Choice::Wait { reason: Reason::UsageOutdated, message }),
     };
     if let Some(set) = scope.stateful()
         && let Err(stop) = stateful::refuse_older_claims(ctx, set, open.len(), &mut plan)
@@ -306,7 +307,7 @@ fn pick_nodes(
     let leaving = victims.iter().flatten().filter(|_| ctx.may_disrupt());
     let later = victims.iter().flatten().map(|pod| &pod.id.uid).collect();
     let departing = Departing { pods: leaving.map(|pod| &pod.id.uid).collect(), later, ..Departing::default() };
-    let mut candidates = Candidates::new(ctx, &filter, scope, &[], &departing)?;
+    let mut candidates = Candidates::at_begin(ctx, &filter, scope, &departing)?;
     let homes: Vec<Option<&NodeName>> = victims.iter().map(|pod| pod.and_then(|pod| pod.node.as_ref())).collect();
     let mut places = Vec::new();
     for (at, home) in homes.iter().enumerate() {
@@ -443,6 +444,12 @@ pub fn no_node_for(ctx: &PlanContext, volumes: &BoundVolumes, filter: &Filter, r
 
 /// Why no node takes a replica.
 pub fn no_node(to: Option<&Target>, filter: &Filter, refused: &[NodeChoice]) -> StartRefusal {
+    if let Some(outdated) = refused.iter().find(|node| node.refused == Some(Reason::UsageOutdated)) {
+        return StartRefusal {
+            outlook: Outlook::Passing,
+            ..StartRefusal::now(Reason::UsageOutdated, &outdated.message)
+        };
+    }
     let is_by_load = |node: &NodeChoice| {
         matches!(node.refused, Some(Reason::NodeFull | Reason::NodeOccupied | Reason::PolicyRejected))
     };

@@ -12,6 +12,7 @@ use k8s_openapi::api::core::v1::{NodeSelector, NodeSelectorRequirement, NodeSele
 
 use crate::world::ActionsWorld;
 use ganglion_api::reasons::Reason;
+use ganglion_api::workload_action::WorkloadAction;
 use ganglion_api::workload_action::status::{NodeChoice, Protocol, Slot};
 use ganglion_core::expression::{Expression, NodeView, PodsView, ResourceView};
 use ganglion_core::facts::{
@@ -60,6 +61,9 @@ pub struct Nodes<'a> {
     slots_out: Vec<&'a SlotId>,
     /// Whether pods on their way to a node count.
     reserves: bool,
+    /// The action that is about to begin, with the nodes that other actions are changing. None for a decision about
+    /// replicas that have begun.
+    begins: Option<(&'a WorkloadAction, HashSet<&'a NodeName>)>,
     /// Whether all pods of a ReplicaSet have arrived, by its uid. Many slots of one set may be on their way to a node.
     arrived: RefCell<HashMap<Uid, bool>>,
 }
@@ -76,8 +80,16 @@ impl<'a> Nodes<'a> {
             except: None,
             slots_out: Vec::new(),
             reserves: true,
+            begins: None,
             arrived: RefCell::default(),
         }
+    }
+
+    /// The same for an action that is about to begin, with the nodes that other actions are changing. The measured
+    /// values of a node are only used if they are newer than the last change by another action. Otherwise, all actions
+    /// that have the same reason would be carried out, although the first one removes it.
+    pub fn at_begin(self, action: &'a WorkloadAction, in_motion: HashSet<&'a NodeName>) -> Self {
+        Self { begins: Some((action, in_motion)), ..self }
     }
 
     pub fn world(&self) -> &'a World {
@@ -159,9 +171,28 @@ impl<'a> Nodes<'a> {
             && *self.arrived.borrow_mut().entry(set.clone()).or_insert_with(is_complete)
     }
 
+    /// Why the values that the expression reads are older than the last change of the node by another action.
+    fn outdated(&self, name: &NodeName, expression: &Expression) -> Option<NodeRefusal> {
+        let (action, in_motion) = self.begins.as_ref()?;
+        let mut values = expression.load_values().peekable();
+        values.peek()?;
+        let refuse = |why: String| Some((Reason::UsageOutdated, why));
+        if in_motion.contains(name) {
+            return refuse(format!("another action is moving a replica from or to node {name}"));
+        }
+        let changed = self.world.changed_at(name, action, self.now)?;
+        let mut since = values.filter_map(|value| self.world.measured_since(name, value, self.now));
+        // Recorded times are in whole seconds.
+        since.any(|since| since <= changed).then_some(())?;
+        refuse(format!("node {name} has not been measured since another action moved a replica from or to it"))
+    }
+
     /// Whether the expression holds for this node.
-    pub fn satisfies(&self, node: &NodeFact, expression: &Expression) -> Result<bool, String> {
+    pub fn satisfies(&self, node: &NodeFact, expression: &Expression) -> Result<bool, NodeRefusal> {
         let name = node.name();
+        if let Some(refusal) = self.outdated(&name, expression) {
+            return Err(refusal);
+        }
         let load = self.load(&name);
         let (there, _) = self.world.usage(&name);
         let resource = |allocatable, requested| ResourceView { allocatable, requested };
@@ -176,7 +207,7 @@ impl<'a> Nodes<'a> {
             memory: resource(node.allocatable.memory, load.requests.memory),
             measured: self.world.measured(&name, self.now),
         };
-        expression.matches(&view).map_err(|error| error.to_string())
+        expression.matches(&view).map_err(|error| (Reason::NodeExcluded, error.to_string()))
     }
 
     /// The share of the node's scarcest resource that stays free with one more such pod, in thousandths; or why the

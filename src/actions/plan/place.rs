@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 
 use crate::world::ActionsWorld;
+use ganglion_api::reasons::Reason;
 use ganglion_api::refs::{NodeSource, Target};
 use ganglion_core::expression::Expression;
 use ganglion_core::facts::{NodeFact, NodeName};
 use ganglion_core::world::World;
 
-use super::nodes::Nodes;
+use super::nodes::{NodeRefusal, Nodes};
 use super::scope::StartRefusal;
 
 /// The user's selection of nodes.
@@ -97,22 +98,27 @@ impl<'a> Filter<'a> {
         preference < self.preferences.len()
     }
 
-    pub fn admits(&self, nodes: &Nodes, node: &NodeFact) -> Result<(), String> {
-        if self.except.as_ref().is_some_and(|except| except.admits(nodes, node).is_ok()) {
-            return Err("the replicas leave it".to_owned());
+    /// Whether the node is selected. The error says why it is not (NodeExcluded), or why that is not known
+    /// (UsageOutdated).
+    pub fn admits(&self, nodes: &Nodes, node: &NodeFact) -> Result<(), NodeRefusal> {
+        let excluded = |why: String| Err((Reason::NodeExcluded, why));
+        match self.except.as_ref().map(|except| except.admits(nodes, node)) {
+            Some(Ok(())) => return excluded("the replicas leave it".to_owned()),
+            Some(Err((Reason::UsageOutdated, why))) => return Err((Reason::UsageOutdated, why)),
+            Some(Err(_)) | None => {}
         }
         if self.names_another(node) {
-            return Err(format!("not node {}", self.name.map(NodeName::as_str).unwrap_or_default()));
+            return excluded(format!("not node {}", self.name.map(NodeName::as_str).unwrap_or_default()));
         }
         if let Some((key, value)) = self
             .selector
             .and_then(|selector| selector.iter().find(|(key, value)| node.labels.get(*key) != Some(*value)))
         {
-            return Err(format!("has no label {key}={value}"));
+            return excluded(format!("has no label {key}={value}"));
         }
         match &self.expression {
             Some(expression) if !nodes.satisfies(node, expression)? => {
-                Err(format!("`{}` does not hold", expression.as_str()))
+                excluded(format!("`{}` does not hold", expression.as_str()))
             }
             _ => Ok(()),
         }

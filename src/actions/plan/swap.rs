@@ -26,7 +26,7 @@ use super::protocol::{self, SlotProtocol};
 use super::scope::{Scope, StartRefusal};
 use super::slot::{SlotNext, View};
 use super::spread::SpreadRules;
-use super::victims::{candidates, choice_of, is_in_use, refuse_budgets};
+use super::victims::{Suitable, candidates, choice_of, is_in_use, refuse_budgets};
 use super::volumes::BoundVolumes;
 
 /// One replica of the swap, and the pods that it may be.
@@ -118,11 +118,12 @@ fn side<'a>(
         return Ok(Err(wait));
     }
     let mut considered = Plan::default();
-    let (fit, busy) = match named {
+    let Suitable { fit, busy, unmeasured } = match named {
         Some(pod) => {
             considered.pods.push(choice_of(pod, true, "named by the action"));
             considered.pods_total = 1;
-            if is_in_use(ctx, pod) { (Vec::new(), 1) } else { (vec![pod], 0) }
+            let (fit, busy) = if is_in_use(ctx, pod) { (Vec::new(), 1) } else { (vec![pod], 0) };
+            Suitable { fit, busy, unmeasured: None }
         }
         None => candidates(ctx, &scope, asked.from.as_ref(), &Filter::default(), 1, &mut considered)?,
     };
@@ -135,6 +136,10 @@ fn side<'a>(
             .filter(|pod| plan.pods.iter().all(|known| known.name != pod.name))
             .collect::<Vec<_>>(),
     );
+    // The side exchanges its node with another one, which the fitting replicas may not share.
+    if let Some(message) = unmeasured {
+        return Ok(Err(Choice::Wait { reason: Reason::UsageOutdated, message }));
+    }
     if fit.is_empty() && busy > 0 {
         let message = format!("{busy} replicas of {} are in use by other actions", words(&scope));
         return Ok(Err(Choice::Wait { reason: Reason::VictimBusy, message }));

@@ -12,7 +12,7 @@ use ganglion_core::facts::{NodeName, PodFact};
 use super::admission;
 use super::choose::{cut, words};
 use super::context::{PlanContext, Verb};
-use super::nodes::Nodes;
+use super::nodes::{NodeRefusal, Nodes};
 use super::place::{Filter, source_words, target_words};
 use super::scope::{Scope, StartRefusal};
 use super::set::Pods;
@@ -25,6 +25,8 @@ pub enum Victims<'a> {
     None,
     /// Other actions use the replicas.
     Busy(String),
+    /// Replicas may match once their nodes have been measured again.
+    Unmeasured(String),
 }
 
 pub struct FoundVictims<'a> {
@@ -59,9 +61,12 @@ pub fn pick<'a>(
         return some(vec![Some(pod)], None);
     }
     let target = Filter::target(ctx.world, if ctx.work.from.is_none() { ctx.work.to } else { None }, None)?;
-    let (mut fit, busy) = candidates(ctx, scope, ctx.work.from, &target, count, plan)?;
+    let Suitable { mut fit, busy, unmeasured } = candidates(ctx, scope, ctx.work.from, &target, count, plan)?;
     let in_use =
         |busy: usize| Victims::Busy(format!("{busy} replicas of {} are in use by other actions", words(scope)));
+    if let Some(why) = unmeasured.filter(|_| ctx.work.all || fit.len() < count) {
+        return Ok(Victims::Unmeasured(why));
+    }
     if ctx.work.all {
         return match (fit.len(), busy) {
             (0, 0) => Ok(Victims::None),
@@ -124,8 +129,17 @@ fn too_few(ctx: &PlanContext, scope: &Scope, count: usize, available: usize, pla
     format!("{asked}: {why}{advice}; status.plan.pods lists each")
 }
 
-/// The replicas that fit, in the order in which they are chosen, and the number of further replicas that would fit if
-/// no other action used them.
+/// The replicas that fit.
+pub struct Suitable<'a> {
+    /// In the order in which they are chosen.
+    pub fit: Vec<&'a PodFact>,
+    /// Number of further replicas that would fit if no other action used them.
+    pub busy: usize,
+    /// Why it is not known of further replicas whether they fit, if there are some: the nodes must be measured again.
+    pub unmeasured: Option<String>,
+}
+
+/// The replicas that fit.
 pub fn candidates<'a>(
     ctx: &PlanContext<'a>,
     scope: &Scope<'a>,
@@ -133,17 +147,22 @@ pub fn candidates<'a>(
     target: &Filter<'_>,
     count: usize,
     plan: &mut Plan,
-) -> Result<(Vec<&'a PodFact>, usize), StartRefusal> {
+) -> Result<Suitable<'a>, StartRefusal> {
     let source = Filter::source(ctx.world, from)?;
-    let nodes = Nodes::new(ctx.world, ctx.now);
+    let nodes = admission::nodes_at_begin(ctx);
     // The result for each node, since several of the pods may be on it.
-    let mut eligible: HashMap<Option<&NodeName>, Result<(), String>> = HashMap::new();
-    let (mut fit, mut busy) = (Vec::new(), 0);
+    let mut eligible: HashMap<Option<&NodeName>, Result<(), NodeRefusal>> = HashMap::new();
+    let (mut fit, mut busy, mut unmeasured) = (Vec::new(), 0, None);
     let mut refused = Vec::new();
     for pod in Pods::of(ctx.world, scope).active() {
         let node = pod.node.as_ref();
         match eligible.entry(node).or_insert_with(|| may_leave(ctx, &nodes, node, &source, target)) {
-            Err(why) => refused.push(choice_of(pod, false, why)),
+            Err((reason, why)) => {
+                if *reason == Reason::UsageOutdated {
+                    unmeasured.get_or_insert_with(|| why.clone());
+                }
+                refused.push(choice_of(pod, false, why));
+            }
             Ok(()) if pod.reduced => refused.push(choice_of(pod, false, "its labels are too long to be kept")),
             Ok(()) if let Some(membership) = pod.membership => {
                 refused.push(choice_of(pod, false, &format!("its pods {membership}")));
@@ -171,7 +190,7 @@ pub fn candidates<'a>(
     plan.pods = fit.iter().enumerate().map(|(rank, pod)| choice_of(pod, rank < count, words(rank < count))).collect();
     plan.pods.append(&mut refused);
     cut(&mut plan.pods, &mut plan.truncated);
-    Ok((fit, busy))
+    Ok(Suitable { fit, busy, unmeasured })
 }
 
 /// Whether the action tried this pod and gave up.
@@ -196,11 +215,14 @@ fn may_leave(
     node: Option<&NodeName>,
     source: &Filter,
     target: &Filter,
-) -> Result<(), String> {
-    let Some(node) = node.and_then(|node| ctx.world.node(node)) else { return Err("not scheduled yet".into()) };
-    source.admits(nodes, node).map_err(|why| format!("excluded by `from`: {why}"))?;
-    let already = target.is_best(nodes, node);
-    if already { Err("already on a target node".into()) } else { Ok(()) }
+) -> Result<(), NodeRefusal> {
+    let refuse = |why: &str| Err((Reason::NodeExcluded, why.to_owned()));
+    let Some(node) = node.and_then(|node| ctx.world.node(node)) else { return refuse("not scheduled yet") };
+    source.admits(nodes, node).map_err(|(reason, why)| match reason {
+        Reason::UsageOutdated => (reason, why),
+        _ => (reason, format!("excluded by `from`: {why}")),
+    })?;
+    if target.is_best(nodes, node) { refuse("already on a target node") } else { Ok(()) }
 }
 
 /// Entry of the plan for a pod.

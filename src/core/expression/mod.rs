@@ -47,6 +47,7 @@ pub use score::{NodeScore, Score};
 use cel::parser::{ParseErrors, Parser};
 use cel::{Context, Env, ExecutionError, IdedExpr, Value};
 use check::{Checked, ResultKind};
+use ganglion_api::node_config::status::NodeValue;
 use names::{Bound, Field, Leaf, Measure, NodeMap, Subject, Vocabulary};
 use std::fmt;
 use std::sync::Arc;
@@ -154,6 +155,11 @@ impl Expression {
     /// Whether it reads the usage of the node, or tests with `has` whether it is available.
     pub fn reads_usage(&self) -> bool {
         self.0.leaves.iter().any(|leaf| leaf.usage().is_some())
+    }
+
+    /// The measured values of the node that it reads or tests for, without those that follow the node's pods slowly.
+    pub fn load_values(&self) -> impl Iterator<Item = NodeValue> + '_ {
+        self.0.leaves.iter().filter_map(Leaf::load_value)
     }
 
     /// Whether it reads the usage of the node without testing with `has` whether it is available.

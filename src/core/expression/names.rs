@@ -7,6 +7,7 @@ use super::metric::{MetricField, MetricView};
 use cel::common::types::{CelBool, CelDouble, CelInt, CelString};
 use cel::common::value::CowVal;
 use cel::context::VariableResolver;
+use ganglion_api::node_config::status::NodeValue;
 use k8s_openapi::api::core::v1::Taint;
 use std::collections::BTreeMap;
 use strsim::levenshtein;
@@ -242,6 +243,18 @@ impl Leaf {
                 | Field::Measured(_) => false,
             },
             Self::Entry(..) | Self::HasEntry(..) | Self::HasValue(_) | Self::Metric(_) => false,
+        }
+    }
+
+    /// The value that the leaf reads or tests for, if it follows the pods of the node within seconds. Temperature and
+    /// pressure take minutes.
+    pub(super) fn load_value(&self) -> Option<NodeValue> {
+        let (Self::Field(Field::Measured(measure)) | Self::HasValue(measure)) = self else { return None };
+        match measure {
+            Measure::CpuUtilization => Some(NodeValue::Cpu),
+            Measure::MemoryUtilization => Some(NodeValue::Memory),
+            Measure::Power => Some(NodeValue::Power),
+            Measure::InletTemperature | Measure::DifferentialPressure => None,
         }
     }
 

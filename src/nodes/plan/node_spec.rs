@@ -14,13 +14,8 @@ use ganglion_api::scalars::DurationText;
 use ganglion_core::duration;
 use ganglion_core::facts::NodeName;
 use ganglion_core::names::is_label_name;
+use ganglion_core::node_values::{INTERVAL, WINDOW};
 use ganglion_core::words::quoted;
-
-/// Interval of a source without `fetchInterval`.
-const INTERVAL: SignedDuration = SignedDuration::from_secs(15);
-
-/// Window of a Prometheus source without `window`.
-const WINDOW: SignedDuration = SignedDuration::from_secs(300);
 
 /// Time range of the error of predicted power without `window`.
 const ERROR_WINDOW: SignedDuration = SignedDuration::from_hours(1);

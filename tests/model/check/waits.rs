@@ -18,6 +18,7 @@ fn names(reason: &str) -> &'static [&'static str] {
         "NoCandidateNode" | "NodeFull" | "PolicyRejected" => {
             &["replicas of other actions are on their way", "the action goes on when a node can take it"]
         }
+        "UsageOutdated" => &["is moving a replica from or to node", "has not been measured since another action"],
         "RolloutInProgress" => &["rollout", "ReplicaSet"],
         _ => &[],
     }

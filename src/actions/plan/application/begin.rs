@@ -11,12 +11,12 @@ use ganglion_core::conditions::Health;
 use ganglion_core::facts::PodFact;
 use ganglion_core::words::counted;
 
+use super::super::admission;
 use super::super::candidates::Candidates;
-use super::super::choose::{LOAD_UNKNOWN, count_and_cut, cut, no_node_for, unknown_node, usage_words};
+use super::super::choose::{LOAD_UNKNOWN, count_and_cut, cut, no_node_for, unknown_node};
 use super::super::context::PlanContext;
 use super::super::effect::{Effect, NextStep};
 use super::super::neighbors::Departing;
-use super::super::nodes::Nodes;
 use super::super::place::{Filter, labels_words, source_words};
 use super::super::scope::{Scope, StartRefusal};
 use super::super::volumes::BoundVolumes;
@@ -36,8 +36,8 @@ pub fn begin(ctx: &PlanContext, application: Application, survey: &Survey) -> Ne
     if !ctx.world.knows_load() {
         return queue(ctx, Reason::LoadUnknown, LOAD_UNKNOWN.to_owned());
     }
-    if let Some(message) = usage_words(ctx) {
-        return queue(ctx, Reason::UsageUnknown, message);
+    if let Some((reason, message)) = survey.unknown(ctx) {
+        return queue(ctx, reason, message);
     }
     let mut plan = stays(survey);
     if let Err(stop) = refusal(ctx, application, survey).and_then(|()| place(ctx, application, survey, &mut plan)) {
@@ -145,7 +145,7 @@ fn finished(mut plan: Plan) -> Plan {
 fn place(ctx: &PlanContext, application: Application, survey: &Survey, plan: &mut Plan) -> Result<(), StartRefusal> {
     let spec = application.spec;
     let filter = Filter::apart(ctx.world, spec.to.as_ref(), &spec.from)?;
-    let mut nodes = Nodes::new(ctx.world, ctx.now);
+    let mut nodes = admission::nodes_at_begin(ctx);
     for member in &survey.members {
         let workload = format!("{} {}", member.workload.kind, member.workload.name);
         let Ok(scope) = Scope::of_workload(ctx.world, ctx.namespace(), &member.workload) else { continue };

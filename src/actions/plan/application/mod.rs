@@ -19,7 +19,6 @@ use ganglion_core::conditions::Health;
 use ganglion_core::world::World;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::choose::usage_words;
 use super::context::PlanContext;
 use super::effect::{Effect, NextStep, Refusal};
 use super::refusal::REFUSED_PACE;
@@ -110,9 +109,8 @@ pub fn next(ctx: &PlanContext, application: Application) -> NextStep {
     {
         return NextStep::Do(Effect::WriteReceipt(receipt));
     }
-    // It is unknown which replicas have left.
-    if let Some(message) = usage_words(ctx).filter(|_| !ctx.aborted()) {
-        let health = Health::working(Reason::UsageUnknown, message);
+    if let Some((reason, message)) = survey.unknown(ctx).filter(|_| !ctx.aborted()) {
+        let health = Health::working(reason, message);
         return wait(ctx, report::status(ctx, ctx.status.clone(), &health), Some(ctx.now + QUEUE_PACE));
     }
     let progress = Progress::of(application, &survey);

@@ -8,9 +8,9 @@ use ganglion_api::refs::WorkloadRef;
 use ganglion_api::workload_action::MoveApplication;
 use ganglion_core::facts::{DeploymentFact, Key, Owner, PodFact, ReplicaSetFact, StatefulSetFact, Uid};
 
-use super::super::choose::way;
+use super::super::admission;
+use super::super::choose::{usage_words, way};
 use super::super::context::PlanContext;
-use super::super::nodes::Nodes;
 use super::super::place::Filter;
 use super::super::scope::{Scope, StartRefusal, not_alone, reduced};
 use super::super::stateful;
@@ -24,6 +24,8 @@ pub struct Survey<'a> {
     /// The first reason why a replica of the application's workloads stays: the action does not allow it to move, or
     /// nothing can pin its pod to a node.
     pub held: Option<StartRefusal>,
+    /// Why it is not known of some replicas whether they leave, if so: their nodes must be measured again.
+    unmeasured: Option<String>,
 }
 
 /// One workload of the application.
@@ -41,14 +43,21 @@ impl<'a> Survey<'a> {
         let source = Filter::source(world, Some(&spec.from))?;
         // A target that cannot be used is reported before anything moves.
         Filter::target(world, spec.to.as_ref(), Some(&spec.from))?;
-        let nodes = Nodes::new(world, ctx.now);
+        let nodes = admission::nodes_at_begin(ctx);
+        let mut unmeasured = None;
         let mut known: HashMap<&str, bool> = HashMap::new();
         let mut leaves = |pod: &PodFact| {
             let Some(name) = pod.node.as_ref() else { return false };
             let node = world.node(name);
-            *known
-                .entry(node.map_or("", |node| &node.id.key.name))
-                .or_insert_with(|| node.is_some_and(|node| source.admits(&nodes, node).is_ok()))
+            *known.entry(node.map_or("", |node| &node.id.key.name)).or_insert_with(|| {
+                match node.map(|node| source.admits(&nodes, node)) {
+                    Some(Err((Reason::UsageOutdated, why))) => {
+                        unmeasured.get_or_insert(why);
+                        false
+                    }
+                    admitted => admitted.is_some_and(|admitted| admitted.is_ok()),
+                }
+            })
         };
         let selected =
             |labels: &BTreeMap<String, String>| spec.selector.iter().all(|(key, value)| labels.get(key) == Some(value));
@@ -91,7 +100,13 @@ impl<'a> Survey<'a> {
         let place =
             |member: &Member| order.iter().position(|name| *name == member.workload.name).unwrap_or(order.len());
         members.sort_by(|a, b| (place(a), a.uid).cmp(&(place(b), b.uid)));
-        Ok(Self { members, stay, held })
+        Ok(Self { members, stay, held, unmeasured })
+    }
+
+    /// Why it is not known which replicas leave, if so.
+    pub fn unknown(&self, ctx: &PlanContext) -> Option<(Reason, String)> {
+        let usage = usage_words(ctx).map(|message| (Reason::UsageUnknown, message));
+        usage.or_else(|| Some((Reason::UsageOutdated, self.unmeasured.clone()?)))
     }
 }
 

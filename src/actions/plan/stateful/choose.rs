@@ -1,9 +1,10 @@
 //! Refusals before anything is done to a StatefulSet, and the order of its replicas.
 
+use crate::admission;
 use crate::apart;
 use crate::choose::cut;
 use crate::context::{PlanContext, Verb};
-use crate::nodes::{Nodes, tolerates_cordon};
+use crate::nodes::tolerates_cordon;
 use crate::place::{Filter, source_words};
 use crate::scope::{StartRefusal, not_alone};
 use crate::victims::{FoundVictims, Victims, choice_of, is_in_use};
@@ -137,11 +138,13 @@ pub fn highest<'a>(
             return Err(StartRefusal::now(Reason::NotHighestOrdinal, message));
         }
     }
-    let (nodes, source) = (Nodes::new(ctx.world, ctx.now), Filter::source(ctx.world, ctx.work.from)?);
-    let leaves = |pod: &PodFact| {
-        let node = pod.node.as_ref().and_then(|node| ctx.world.node(node));
-        node.is_some_and(|node| source.admits(&nodes, node).is_ok())
-    };
+    let (nodes, source) = (admission::nodes_at_begin(ctx), Filter::source(ctx.world, ctx.work.from)?);
+    let admitted = |pod: &PodFact| Some(source.admits(&nodes, ctx.world.node(pod.node.as_ref()?)?));
+    let leaves = |pod: &PodFact| admitted(pod).is_some_and(|admitted| admitted.is_ok());
+    let mut refusals = top.iter().filter_map(|(_, pod)| admitted((*pod)?)?.err());
+    if let Some((_, why)) = refusals.find(|(reason, _)| *reason == Reason::UsageOutdated) {
+        return Ok(Victims::Unmeasured(why));
+    }
     let is_meant = |pod: Option<&PodFact>| ctx.work.from.is_none() || pod.is_some_and(leaves);
     let matching = top.iter().filter(|(_, pod)| is_meant(*pod)).count();
     let wanted = if ctx.work.all { matching.min(count) } else { count };

@@ -7,6 +7,7 @@ use std::sync::LazyLock;
 use jiff::Timestamp;
 
 use super::application_of;
+use super::changes::NodeChanges;
 use super::expressions::Expressions;
 use super::line::WaitingLines;
 use super::owners::Owners;
@@ -53,6 +54,7 @@ pub struct ActionIndex {
     pub noticed: HashMap<Uid, Timestamp>,
     pub owners: Owners,
     pub usage: MeasuredUsage,
+    pub changes: NodeChanges,
 }
 
 /// Time of each namespace's last turn, as a counter. Lost at a restart, which affects only fairness.
@@ -131,7 +133,7 @@ impl ActionIndex {
         if let Some(old) = old {
             self.waiting.remove(old);
         }
-        for slot in old.iter().flat_map(|action| &action.status).flat_map(|status| &status.slots) {
+        for slot in old.iter().flat_map(|action| slots(action)) {
             self.actions_on_set.remove(&slot.replica_set.uid, &key);
             if let Some(replacement) = &slot.replacement {
                 self.actions_to_node.remove(&replacement.node, &key);
@@ -140,11 +142,14 @@ impl ActionIndex {
             self.action_of_slot.remove(&slot.id);
             self.recorded_slots.remove(&slot.id);
         }
-        for slot in new.iter().flat_map(|action| &action.status).flat_map(|status| &status.slots) {
+        for (action, slot) in new.iter().flat_map(|action| slots(action).map(move |slot| (action, slot))) {
             self.recorded_slots.insert(slot.id.clone(), key.clone());
+            if slot.step.is_end() {
+                self.changes.put(slot, family_of(action));
+            }
         }
         let Some(action) = new_running else { return };
-        for slot in action.status.iter().flat_map(|status| &status.slots).filter(|slot| !slot.step.is_end()) {
+        for slot in slots(action).filter(|slot| !slot.step.is_end()) {
             self.actions_on_set.add(&slot.replica_set.uid, &key);
             if let Some(replacement) = &slot.replacement {
                 self.actions_to_node.add(&replacement.node, &key);
@@ -172,6 +177,16 @@ fn workload_id(namespace: &str, workload: &WorkloadRef) -> String {
 
 fn named(namespace: &str, kind: &str, name: &str) -> String {
     format!("{namespace}/{kind}/{name}")
+}
+
+/// The slots in the status of the action.
+fn slots(action: &WorkloadAction) -> impl Iterator<Item = &Slot> {
+    action.status.iter().flat_map(|status| &status.slots)
+}
+
+/// uid that the action shares with the other moves of its moveApplication and with the moveApplication itself.
+pub fn family_of(action: &WorkloadAction) -> Uid {
+    application_of(action).unwrap_or_else(|| Uid::of(&action.metadata))
 }
 
 pub fn is_unfinished(action: &WorkloadAction) -> bool {

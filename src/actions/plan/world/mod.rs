@@ -8,8 +8,10 @@
 //! | `line` | the order in which waiting actions have their turns |
 //! | `expressions` | cache of parsed conditions |
 //! | `owners` | cached objects of kinds that are not watched |
+//! | `changes` | when actions changed the pods of nodes |
 //! | `usage` | node usage from metrics.k8s.io, while an expression needs it |
 
+mod changes;
 mod expressions;
 mod follow;
 mod index;
@@ -27,6 +29,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
 pub use follow::register;
 use ganglion_api::marks;
+use ganglion_api::node_config::status::NodeValue;
 use ganglion_api::refs::WorkloadRef;
 use ganglion_api::workload_action::WorkloadAction;
 use ganglion_api::workload_action::status::{Slot, Step};
@@ -35,9 +38,9 @@ use ganglion_core::facts::{
     BudgetFact, ClaimFact, DeploymentFact, Key, NodeName, OutsidePodFact, PinBindingFact, PinPolicyFact, PodFact,
     ReplicaSetFact, ServiceFact, SlotId, Uid, VolumeFact, group,
 };
-use ganglion_core::node_values::measured;
+use ganglion_core::node_values::{measured, measured_since};
 use ganglion_core::world::World;
-use index::ActionIndex;
+use index::{ActionIndex, family_of};
 use line::WaitingLines;
 pub use owners::OwnerReading;
 pub use usage::NodeUse;
@@ -213,6 +216,17 @@ pub trait ActionsWorld {
     /// recently. None if NodeConfigs measure every node. If reading fails, expressions that test with `has(…)` whether
     /// the usage is available do not block the plan.
     fn unknown_usage(&self, action: &WorkloadAction, now: Timestamp) -> Option<String>;
+
+    /// Begin of the time that this value of the node describes, for the value that [`ActionsWorld::measured`] returns.
+    /// None if no value is fresh.
+    fn measured_since(&self, node: &NodeName, value: NodeValue, now: Timestamp) -> Option<Timestamp>;
+
+    /// Time of the last change of the node's pods by an action that has ended. Does not count this action, and moves of
+    /// the same moveApplication.
+    fn changed_at(&self, node: &NodeName, except: &WorkloadAction, now: Timestamp) -> Option<Timestamp>;
+
+    /// Whether both are the same action, or moves of the same moveApplication.
+    fn is_of_family(&self, one: &Key, action: &WorkloadAction) -> bool;
 }
 
 impl ActionsWorld for World {
@@ -465,6 +479,26 @@ impl ActionsWorld for World {
             return None;
         }
         Some(usage.problem().unwrap_or("metrics.k8s.io has not been read yet").to_owned())
+    }
+
+    fn measured_since(&self, node: &NodeName, value: NodeValue, now: Timestamp) -> Option<Timestamp> {
+        let usage = index(self).usage.fresh(node, now).filter(|usage| match value {
+            NodeValue::Cpu => usage.cpu.is_some(),
+            NodeValue::Memory => usage.memory.is_some(),
+            NodeValue::InletTemperature
+            | NodeValue::DifferentialPressure
+            | NodeValue::Power
+            | NodeValue::MeasuredPower => false,
+        });
+        measured_since(self.node_configs_of(node), value, now).or_else(|| usage.map(|usage| usage.since))
+    }
+
+    fn changed_at(&self, node: &NodeName, except: &WorkloadAction, now: Timestamp) -> Option<Timestamp> {
+        index(self).changes.last(node, &family_of(except), now)
+    }
+
+    fn is_of_family(&self, one: &Key, action: &WorkloadAction) -> bool {
+        self.action(one).is_some_and(|one| family_of(one) == family_of(action))
     }
 }
 

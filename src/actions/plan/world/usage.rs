@@ -13,8 +13,10 @@ const OLDEST: SignedDuration = SignedDuration::from_secs(150);
 pub struct NodeUse {
     pub cpu: Option<f64>,
     pub memory: Option<f64>,
-    /// Time of the measurement.
+    /// End of the time that was measured.
     pub at: Timestamp,
+    /// Begin of the time that was measured.
+    pub since: Timestamp,
 }
 
 /// Cached usage of all nodes.

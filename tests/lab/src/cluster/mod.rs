@@ -19,8 +19,8 @@ mod tests;
 
 pub use ledger::{MEASURES, MeasureKind, RunMeasures};
 pub use moves::MoveRules;
-pub use node::{LabNode, OVERLOAD, UsageStatistics};
+pub use node::{LabNode, OVERLOAD, STEP, UsageStatistics};
 pub use placer::Placer;
 pub use request::{PodRequest, bytes, millis};
 pub use service::{ReplicaScaling, TARGET, time};
-pub use simulation::{LabRun, PlacedPodAt, RunSettings, STEP, run};
+pub use simulation::{LabRun, PlacedPodAt, RunSettings, run};

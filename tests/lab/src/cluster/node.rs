@@ -5,6 +5,9 @@ use std::collections::{BTreeMap, VecDeque};
 use super::request::PodRequest;
 use crate::fleet::{FleetServer, GIB_PER_THREAD};
 
+/// Length of a step in seconds: the interval of a HorizontalPodAutoscaler.
+pub const STEP: i64 = 15;
+
 /// Usage from which on a node counts as overloaded, relative to its threads.
 pub const OVERLOAD: f64 = 0.9;
 

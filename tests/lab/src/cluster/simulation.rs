@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::ledger::{RunLedger, RunMeasures};
 use super::moves::{BegunMove, LabOperator, MovableService, MoveRules};
-use super::node::LabNode;
+use super::node::{LabNode, STEP};
 use super::placer::Placer;
 use super::pod::{LabPlace, LabPod, PodDemand};
 use super::request::PodRequest;
@@ -14,9 +14,6 @@ use super::service::{ReplicaScaling, ScaledService, replica_request, services};
 use super::share::{WantedCpu, divide};
 use crate::fleet::{HeatModel, ServerFleet};
 use crate::trace::{WorkKind, WorkPod, WorkTrace};
-
-/// Length of a step in seconds: the interval of a HorizontalPodAutoscaler.
-pub const STEP: i64 = 15;
 
 /// Interval at which the current usage of nodes is measured, in seconds.
 const SAMPLES: i64 = 30;

@@ -198,6 +198,16 @@ fn a_move_relieves_a_busy_node() {
     assert_is(&moved, MeasureKind::Shortage, 0.0);
 }
 
+/// Two services fill the first node, and both loops decide at the same moment. The second action waits until the nodes
+/// are measured without the first service, and then has no reason.
+#[test]
+fn one_of_two_services_leaves_a_busy_node() {
+    let pods = vec![service("a", 3600.0, 2.0, 2.0), service("b", 3600.0, 2.0, 2.0)];
+    let moved = simulate(pods, &[4.0, 4.0], RunSettings { moves: MoveRules::Relief, ..SETTINGS });
+    assert_is(&moved, MeasureKind::Moves, 1.0);
+    assert_is(&moved, MeasureKind::Overload, 1.5);
+}
+
 /// The first node needs 25 W per core, the second 5 W. Jobs stay.
 #[test]
 fn consolidation_saves_power_and_leaves_jobs_alone() {

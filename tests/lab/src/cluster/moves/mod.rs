@@ -27,7 +27,7 @@ use serde_json::{Value, json};
 use super::facts::{
     BoundPod, LabFacts, SITE, identity, pod_index, pod_labels, pod_name, requests, service_name, set_identity,
 };
-use super::node::LabNode;
+use super::node::{LabNode, STEP};
 use super::request::PodRequest;
 use super::service::time;
 use ranker::LabRanker;
@@ -89,8 +89,7 @@ pub struct LabOperator {
     best: Option<String>,
 }
 
-/// Limits of the operator's settings. With the defaults, up to five replicas leave a node at once: the loops of all
-/// services on a busy node act at the same time.
+/// Limits of the operator's settings: two replicas move at a time, one from each node and one to each.
 fn limits() -> Limits {
     Limits { in_all: Some(2), per_source_node: Some(1), per_target_node: Some(1), ..Limits::default() }
 }
@@ -128,6 +127,7 @@ impl LabOperator {
             cpu: Some(node.usage()),
             memory: Some(node.requested_memory / node.memory()),
             at: time(now),
+            since: time(now - STEP),
         };
         let of_nodes = self.facts.names().iter().cloned().zip(nodes.iter().map(usage)).collect();
         self.facts.store.write(|world| world.put_usage(of_nodes, time(now)));
