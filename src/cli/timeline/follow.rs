@@ -41,11 +41,13 @@ pub struct ShownEntries {
 
 impl ShownEntries {
     /// Returns the entries that were not shown before, and alarms that have ended since the last call. An entry that
-    /// shares a key with a shown one is the same happening.
+    /// shares a key with a shown one is the same happening. A state is shown although its event was: the watch of
+    /// events may be earlier, and an event does not say how long something took.
     pub fn news(&mut self, timeline: &Timeline) -> Vec<TimelineEntry> {
         let mut news = self.ended(timeline);
         for entry in &timeline.entries {
-            let is_known = entry.keys.iter().any(|key| self.keys.contains(key));
+            let own = if entry.lane == Lane::State { 1 } else { entry.keys.len() };
+            let is_known = entry.keys.iter().take(own).any(|key| self.keys.contains(key));
             self.keys.extend(entry.keys.iter().cloned());
             if !is_known {
                 news.push(entry.clone());

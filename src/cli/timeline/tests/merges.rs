@@ -177,6 +177,24 @@ fn an_event_that_came_before_its_status_is_not_told_twice() {
 }
 
 #[test]
+fn a_state_is_told_although_its_event_came_before() {
+    let mut objects = action_objects();
+    let status = objects.parent["status"].clone();
+    for later in ["startedAt", "slots"] {
+        objects.parent["status"][later].take();
+    }
+    let mut shown = ShownEntries::default();
+    let first = shown.news(&timeline(TimelineKind::Action, &objects));
+    let event = "WorkloadAction/go Creating: Deployment/web: creates 2 pods";
+    assert!(first.iter().any(|entry| entry.text == event), "{first:?}");
+    objects.parent["status"] = status;
+    let news = shown.news(&timeline(TimelineKind::Action, &objects));
+    let admitted = "admitted, 1m after it was created: Deployment/web: creates 2 pods";
+    assert!(news.iter().any(|entry| entry.text == admitted), "{news:?}");
+    assert!(shown.news(&timeline(TimelineKind::Action, &objects)).is_empty());
+}
+
+#[test]
 fn a_time_in_whole_seconds_does_not_put_a_result_before_its_cause() {
     let mut objects = loop_objects();
     let mut event = event("e9", "Deployment", "web", "ScalingReplicaSet", "in the second of decision 6", "10:09:00");
