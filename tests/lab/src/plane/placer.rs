@@ -48,6 +48,8 @@ pub struct PlanePlacer {
     names: BTreeMap<usize, String>,
     /// Number of questions so far.
     questions: usize,
+    /// Whether pods were changed since the last question.
+    is_changed: bool,
     /// The last step with a question, and the real time of its last one.
     last: Option<(i64, Instant)>,
     /// Real time of the last question about a pod that got a node.
@@ -77,6 +79,7 @@ impl PlanePlacer {
             begin: Timestamp::from_second(begin.as_second())?,
             names: BTreeMap::new(),
             questions: 0,
+            is_changed: false,
             last: None,
             placed: None,
             read: 0,
@@ -105,6 +108,9 @@ impl PlanePlacer {
         now: i64,
     ) -> Result<Vec<Option<f64>>> {
         self.separate(now).await;
+        if std::mem::take(&mut self.is_changed) && self.operator.is_some() {
+            self.settle().await?;
+        }
         let name = format!("pod-{}-{}", pod.pod, self.questions);
         self.questions += 1;
         let site = nodes[*candidates.first().context("no candidates")?].server.site;
@@ -175,17 +181,19 @@ impl PlanePlacer {
         self.settle().await
     }
 
-    /// Waits for the watches of nodes: a list shows that the API server delivers the last writes, and then an answer of
-    /// the operator, that it has had time to read them.
+    /// Waits for the watches of nodes and pods: a list shows that the API server delivers the last writes, and then an
+    /// answer of the operator, that it has had time to read them.
     async fn settle(&self) -> Result<()> {
         let configs: Api<NodeConfig> = Api::namespaced(self.client.clone(), &self.namespace);
         configs.list_metadata(&ListParams::default()).await?;
         Api::<Node>::all(self.client.clone()).list_metadata(&ListParams::default()).await?;
+        self.pods().list_metadata(&ListParams::default()).await?;
         self.operator.as_ref().context("no operator")?.get("/metrics").await?;
         Ok(())
     }
 
-    async fn patch_status(&self, pod: &PodRequest, status: serde_json::Value) -> Result<()> {
+    async fn patch_status(&mut self, pod: &PodRequest, status: serde_json::Value) -> Result<()> {
+        self.is_changed = true;
         self.pods().patch_status(self.name(pod)?, &PatchParams::default(), &Patch::Strategic(status)).await?;
         Ok(())
     }
@@ -211,15 +219,16 @@ impl Placer for PlanePlacer {
     }
 
     fn bound(&mut self, pod: &PodRequest, _: usize, now: i64) -> Result<()> {
-        self.runtime.block_on(self.patch_status(pod, objects::bound(self.time(now))))
+        self.runtime.clone().block_on(self.patch_status(pod, objects::bound(self.time(now))))
     }
 
     fn started(&mut self, pod: &PodRequest, _: usize, bound: i64) -> Result<()> {
-        self.runtime.block_on(self.patch_status(pod, objects::started(self.time(bound))))
+        self.runtime.clone().block_on(self.patch_status(pod, objects::started(self.time(bound))))
     }
 
     fn ended(&mut self, pod: &PodRequest) -> Result<()> {
         let name = self.names.remove(&pod.pod).with_context(|| format!("pod {} is not bound", pod.pod))?;
+        self.is_changed = true;
         self.runtime.block_on(self.delete(&name))
     }
 
