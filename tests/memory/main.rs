@@ -36,8 +36,8 @@ use peak_alloc::PeakAlloc;
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::TestRunner;
 use serde::de::DeserializeOwned;
-use serde_json::json;
-use testkit::schema::accepted_objects;
+use serde_json::{Value, json};
+use testkit::schema::{accepted_objects, sparse_objects};
 use tower::ServiceExt;
 
 #[global_allocator]
@@ -173,6 +173,31 @@ const KINDS: [Kind; 9] = [
     ("PlacementPolicy", read::<PlacementPolicy>),
 ];
 
+fn metadata() -> Value {
+    json!({"namespace": "a", "name": "one", "uid": "u", "resourceVersion": "1"})
+}
+
+/// Objects with many short items in their metadata.
+fn many_labels(schema: &Value) -> impl Iterator<Item = Value> {
+    let object = sparse_objects(schema).next().unwrap();
+    [1, 5, 12, 33, 500].into_iter().flat_map(move |count| {
+        let labels: Value = (0..count).map(|number| (number.to_string(), json!(""))).collect();
+        let lists = [
+            ("labels", labels.clone()),
+            ("annotations", labels),
+            ("finalizers", vec!["a/b"; count].into()),
+            ("ownerReferences", vec![json!({"apiVersion": "v1", "kind": "x", "name": "x", "uid": "x"}); count].into()),
+        ];
+        let object = object.clone();
+        lists.map(move |(field, list)| {
+            let mut object = object.clone();
+            object["metadata"] = metadata();
+            object["metadata"][field] = list;
+            object
+        })
+    })
+}
+
 /// The limits of namespaces use the estimate, so it must not be less than the truth.
 #[test]
 fn the_estimate_of_an_object_is_at_least_the_memory_that_it_occupies() {
@@ -187,8 +212,11 @@ fn the_estimate_of_an_object_is_at_least_the_memory_that_it_occupies() {
             json!({"spec": spec, "status": status})
         });
         let (mut worst, mut largest) = (0.0_f64, 0);
-        for mut object in random.chain(accepted_objects(&schema)) {
-            object["metadata"] = json!({"namespace": "a", "name": "one", "uid": "u", "resourceVersion": "1"});
+        let of_schema = random.chain(accepted_objects(&schema)).chain(sparse_objects(&schema)).map(|mut object| {
+            object["metadata"] = metadata();
+            object
+        });
+        for object in of_schema.chain(many_labels(&schema)) {
             let text = object.to_string();
             drop(object);
             let before = ALLOCATOR.current_usage();

@@ -16,6 +16,10 @@ pub const UNTYPED: usize = 6;
 /// Memory of an object in the indexes of products and controllers.
 const INDEXES: usize = 1 << 10;
 
+/// Memory of an item beside its content: an entry of a map of short texts, whose nodes may be half full, or a `String`
+/// in a list that may have grown to twice its items.
+const SMALL_ITEM: usize = 96;
+
 /// Estimate for the largest object that is read: 64 KiB of metadata and spec, and 512 KiB of status, which occupy up to
 /// ten times as much.
 pub const LARGEST: usize = 6 << 20;
@@ -98,20 +102,35 @@ impl Occupancy {
 }
 
 /// Estimates the memory of a value whose own type has `size` bytes, and whose content occupies `factor` bytes per byte
-/// of JSON: a short text or a list of large types occupies more than its JSON.
+/// of JSON and [`SMALL_ITEM`] bytes per item. For lists with larger items, see [`room`].
 pub fn estimate(size: usize, factor: usize, value: &impl Serialize) -> usize {
-    let mut length = Length(0);
+    let mut json = Json::default();
     // Only a key that is not a text fails, and no type of ours has one.
-    let _ = serde_json::to_writer(&mut length, value);
-    length.0.saturating_mul(factor).saturating_add(size).saturating_add(INDEXES)
+    let _ = serde_json::to_writer(&mut json, value);
+    let content = json.bytes.saturating_mul(factor).saturating_add(json.items.saturating_mul(SMALL_ITEM));
+    content.saturating_add(size).saturating_add(INDEXES)
 }
 
-/// Counts the bytes that are written.
-struct Length(usize);
+/// Memory of a list without what its items refer to: `[{},{}]` has seven bytes, but each item may have a kilobyte. A
+/// `Vec` doubles while it grows, and one with small items begins with four.
+pub fn room<T>(list: &[T]) -> usize {
+    let first = if size_of::<T>() > 1024 { 1 } else { 4 };
+    let items = if list.is_empty() { 0 } else { list.len().next_power_of_two().max(first) };
+    items.saturating_mul(size_of::<T>())
+}
 
-impl io::Write for Length {
+/// Measures the JSON that is written.
+#[derive(Default)]
+struct Json {
+    bytes: usize,
+    /// Number of commas: about the number of items of lists and maps.
+    items: usize,
+}
+
+impl io::Write for Json {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0 = self.0.saturating_add(bytes.len());
+        self.bytes = self.bytes.saturating_add(bytes.len());
+        self.items = self.items.saturating_add(bytes.iter().filter(|byte| **byte == b',').count());
         Ok(bytes.len())
     }
 

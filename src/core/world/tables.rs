@@ -7,6 +7,7 @@ use std::borrow::Cow;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ManagedFieldsEntry, ObjectMeta};
 
+use super::occupancy::room;
 use super::table::{Fact, Table};
 use super::unreadable::{UnreadableBytes, head};
 use super::{World, occupancy};
@@ -16,10 +17,11 @@ use crate::facts::{
     ReplicaSetFact, ScaledObjectFact, ServiceFact, StatefulSetFact, Uid, VolumeFact, VpaFact,
 };
 use ganglion_api::closed_loop::ClosedLoop;
+use ganglion_api::closed_loop::action::LoopAction;
 use ganglion_api::decision::Decision;
 use ganglion_api::execution::Execution;
 use ganglion_api::marks;
-use ganglion_api::monitoring::Monitoring;
+use ganglion_api::monitoring::{Monitoring, MonitoringSpec};
 use ganglion_api::node_config::{NodeConfig, NodeConfigTemplate};
 use ganglion_api::placement_policy::PlacementPolicy;
 use ganglion_api::swarm_pool::SwarmPool;
@@ -141,9 +143,27 @@ macro_rules! tables {
 /// Maximum memory of the samples of a metric with values of a period of time, in bytes.
 pub const WINDOW_BYTES: usize = 26 << 10;
 
-/// Memory of the samples that the controller keeps for a Monitoring.
-fn window_bytes(object: &Monitoring) -> usize {
-    object.spec.metrics.iter().filter(|metric| metric.over.is_some()).count().saturating_mul(WINDOW_BYTES)
+/// Memory of large items, and of the samples that the controller keeps for a Monitoring.
+fn monitoring_bytes(object: &Monitoring) -> usize {
+    let MonitoringSpec { metrics, tracking, .. } = &object.spec;
+    let windows = metrics.iter().filter(|metric| metric.over.is_some()).count();
+    room(metrics).saturating_add(actions_bytes(tracking)).saturating_add(windows.saturating_mul(WINDOW_BYTES))
+}
+
+fn loop_bytes(object: &ClosedLoop) -> usize {
+    room(&object.spec.metrics).saturating_add(actions_bytes(object.spec.actions.as_deref().unwrap_or_default()))
+}
+
+fn decision_bytes(object: &Decision) -> usize {
+    actions_bytes(&object.spec.actions)
+}
+
+fn actions_bytes(actions: &[LoopAction]) -> usize {
+    actions.iter().map(|action| room(&action.ladder)).fold(room(actions), usize::saturating_add)
+}
+
+fn policy_bytes(object: &PlacementPolicy) -> usize {
+    room(&object.spec.agents)
 }
 
 /// Annotation with the manifest that `kubectl apply` last applied.
@@ -188,13 +208,13 @@ tables! {
     }
     objects {
         actions: WorkloadAction = "WorkloadAction", factor 6;
-        loops: ClosedLoop = "ClosedLoop", factor 9;
-        monitorings: Monitoring = "Monitoring", factor 6, besides window_bytes;
-        decisions: Decision = "Decision", factor 12;
+        loops: ClosedLoop = "ClosedLoop", factor 9, besides loop_bytes;
+        monitorings: Monitoring = "Monitoring", factor 9, besides monitoring_bytes;
+        decisions: Decision = "Decision", factor 12, besides decision_bytes;
         executions: Execution = "Execution", factor 7;
         node_configs: NodeConfig = "NodeConfig", factor 2;
         node_config_templates: NodeConfigTemplate = "NodeConfigTemplate", factor 6;
         swarm_pools: SwarmPool = "SwarmPool", factor 6;
-        placement_policies: PlacementPolicy = "PlacementPolicy", factor 5;
+        placement_policies: PlacementPolicy = "PlacementPolicy", factor 5, besides policy_bytes;
     }
 }

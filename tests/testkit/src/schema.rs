@@ -18,6 +18,63 @@ pub fn accepted_objects(schema: &Value) -> impl Iterator<Item = Value> {
     objects.filter(|object| object.to_string().len() <= MAX_SPEC)
 }
 
+/// Objects with as little text as the schema accepts, and one list each with these numbers of items; lists around it
+/// have one item. A list occupies the memory of four items at least, and otherwise up to twice that of its items.
+pub fn sparse_objects(schema: &Value) -> impl Iterator<Item = Value> {
+    let parts = ["spec", "status"].map(|part| (part, &schema["properties"][part]));
+    let lists = parts.map(|(part, schema)| {
+        [1, 2, 5, 9, 33].into_iter().flat_map(move |items| with_list(schema, items)).map(move |value| (part, value))
+    });
+    let [spec, status] = parts.map(|(_, schema)| shortest(schema));
+    lists.into_iter().flatten().map(move |(part, value)| {
+        let mut object = json!({"spec": spec, "status": status});
+        object[part] = value;
+        object
+    })
+}
+
+/// For each list within a value of this schema, the shortest value with this many items in the list.
+fn with_list(schema: &Value, items: u64) -> Vec<Value> {
+    if let Some(fields) = schema["properties"].as_object() {
+        let with = |(name, field): (&String, &Value)| {
+            let inner = with_list(field, items).into_iter();
+            let outer = inner.map(|value| {
+                let mut object = shortest(schema);
+                object[name] = value;
+                object
+            });
+            outer.collect::<Vec<_>>()
+        };
+        return fields.iter().flat_map(with).collect();
+    }
+    if schema["type"] != "array" {
+        return Vec::new();
+    }
+    let count = usize::try_from(schema["maxItems"].as_u64().unwrap_or(items).min(items)).unwrap_or(0);
+    let inner = with_list(&schema["items"], items).into_iter().flat_map(|item| [vec![item.clone()], vec![item; count]]);
+    inner.chain([vec![shortest(&schema["items"]); count]]).map(Value::Array).collect()
+}
+
+/// The shortest value that this schema accepts.
+fn shortest(schema: &Value) -> Value {
+    if let Some(words) = schema["enum"].as_array() {
+        return words.iter().min_by_key(|word| word.to_string().len()).cloned().unwrap_or_default();
+    }
+    match (schema["type"].as_str(), schema["properties"].as_object()) {
+        (Some("object"), Some(fields)) => {
+            let required = schema["required"].as_array();
+            let is_required = |name: &String| required.is_some_and(|all| all.contains(&json!(name)));
+            let chosen = fields.iter().filter(|(name, _)| is_required(name));
+            Value::Object(chosen.map(|(name, field)| (name.clone(), shortest(field))).collect())
+        }
+        (Some("object"), None) => json!({}),
+        (Some("array"), _) => {
+            vec![shortest(&schema["items"]); usize::from(schema["minItems"].as_u64() > Some(0))].into()
+        }
+        _ => filled(schema, 1, 1),
+    }
+}
+
 /// A value with this many items per list and map, and texts of this length, within the bounds of the schema.
 fn filled(schema: &Value, items: u64, length: u64) -> Value {
     let most = |bound: &str, wanted: u64| schema[bound].as_u64().unwrap_or(wanted).min(wanted);
