@@ -27,7 +27,7 @@ pub const WINDOW: SignedDuration = SignedDuration::from_secs(300);
 pub const SHORTEST_WINDOW: SignedDuration = SignedDuration::from_secs(120);
 
 /// Number of intervals after which a value without a newer one is stale.
-pub const INTERVALS_UNTIL_STALE: i32 = 3;
+pub const STALE_AFTER: i32 = 3;
 
 /// Window of metrics.k8s.io if an answer does not state it: the longest usual interval of metrics-server.
 pub const METRICS_SERVER_WINDOW: SignedDuration = SignedDuration::from_secs(60);
@@ -84,7 +84,8 @@ pub fn measured_since<'a>(
         Some(term) if term.type_ == "Prometheus" => parsed(term.window.as_ref(), WINDOW).max(SHORTEST_WINDOW),
         Some(_) | None => METRICS_SERVER_WINDOW,
     };
-    Some(sampled.max(now - longest * INTERVALS_UNTIL_STALE) - window)
+    let oldest = now.checked_sub(longest * STALE_AFTER).unwrap_or(Timestamp::MIN);
+    Some(sampled.max(oldest).checked_sub(window).unwrap_or(Timestamp::MIN))
 }
 
 /// Whether the source selects a node with this name and these labels.

@@ -76,7 +76,8 @@ pub fn store_usage(world: &mut World, body: &[u8], now: Timestamp) -> Result<(),
         let cpu = usage.cpu_percent(node.allocatable.cpu).ok().map(|percent| percent / 100.0);
         let memory = usage.memory_percent(node.allocatable.memory).ok().map(|percent| percent / 100.0);
         let at = usage.at.unwrap_or(now);
-        let fraction = NodeUse { cpu, memory, at, since: at - usage.window };
+        let since = at.checked_sub(usage.window).unwrap_or(Timestamp::MIN);
+        let fraction = NodeUse { cpu, memory, at, since };
         nodes.insert(name, fraction);
     }
     // A metrics-server that has just started serves an empty list.
@@ -103,5 +104,33 @@ pub fn refused(error: &Error) -> String {
         Error::NotFound(_) => "the cluster does not serve the API metrics.k8s.io".to_owned(),
         Error::Forbidden(words) => format!("metrics.k8s.io may not be read: {words}"),
         error => format!("metrics.k8s.io cannot be read: {}", api_words(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use ganglion_core::facts::{Identity, Key, NodeFact, Requests};
+    use ganglion_core::world::Origin;
+
+    /// The server is an extension of the API server, and may send anything.
+    #[test]
+    fn times_at_the_limits_are_read() {
+        let mut world = World::default();
+        ganglion_actions_plan::world::register(&mut world);
+        let id = Identity { key: Key::new("", "a"), uid: "a".into(), version: "1".into() };
+        let allocatable = Requests { cpu: 1000, memory: 1 << 30, ..Requests::default() };
+        world.apply(NodeFact { id, allocatable, ..NodeFact::default() }, Origin::Watch);
+        for (timestamp, window) in
+            [("-009999-01-02T01:59:59Z", "876000h"), ("9999-12-30T22:00:00Z", "0s"), ("x", "-1s")]
+        {
+            let body = json!({"items": [{
+                "metadata": {"name": "a"}, "timestamp": timestamp, "window": window,
+                "usage": {"cpu": "100m", "memory": "1Mi"},
+            }]});
+            assert_eq!(store_usage(&mut world, body.to_string().as_bytes(), Timestamp::UNIX_EPOCH), Ok(()));
+        }
     }
 }

@@ -8,9 +8,7 @@ use super::node_spec::{ParsedNodeSpec, Question};
 use ganglion_api::node_config::NodeConfigStatus;
 use ganglion_api::node_config::reasons::NodeReason;
 use ganglion_api::node_config::status::NodeValue;
-
-/// Number of intervals without a newer sample after which a value is stale.
-const STALE_AFTER: i32 = 3;
+use ganglion_core::node_values::STALE_AFTER;
 
 /// A sample and its origin.
 #[derive(Clone, Debug, PartialEq)]
