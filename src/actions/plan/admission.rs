@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 
 use jiff::SignedDuration;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::world::line::{QueueRank, WaitingLine};
 use crate::world::{ActionsWorld, application_of};
@@ -16,7 +17,7 @@ use ganglion_core::facts::{Key, NodeName, PodFact};
 use ganglion_core::world::Fact;
 
 use super::context::{PlanContext, Work, is_suspended};
-use super::nodes::Nodes;
+use super::nodes::{Nodes, OtherChanges};
 use super::scope::{Scope, StartRefusal};
 use super::{Limits, QUEUE_PACE};
 
@@ -52,14 +53,23 @@ pub fn others_move(ctx: &PlanContext) -> bool {
 }
 
 /// The nodes as an action sees them that is about to begin. Idle slots change no node, and other moves of the same
-/// moveApplication do not: it has chosen them together.
+/// moveApplication do not: it has chosen them together. Late in its time in the queue, an action no longer waits for
+/// other namespaces: otherwise one that moves replicas all the time could keep it from ever beginning.
 pub fn nodes_at_begin<'a>(ctx: &PlanContext<'a>) -> Nodes<'a> {
-    let others = ctx
-        .world
-        .slots_at_work()
-        .filter(|(key, slot)| !ctx.world.is_of_family(key, ctx.action) && !is_idle(ctx, key, slot));
+    let (world, action, nodes) = (ctx.world, ctx.action, Nodes::new(ctx.world, ctx.now));
+    if !world.reads_load(action) {
+        return nodes;
+    }
+    let late = |since: &Time| ctx.clock.duration_since(since.0) >= ctx.queue_time() * 3 / 4;
+    let namespace = ctx.status.queued_at.as_ref().is_some_and(late).then(|| ctx.namespace());
+    let counts = |key: &Key, slot: &Slot| {
+        namespace.is_none_or(|namespace| key.namespace == namespace)
+            && !world.is_of_family(key, action)
+            && !is_idle(ctx, key, slot)
+    };
+    let others = world.slots_at_work().filter(|(key, slot)| counts(key, slot));
     let in_motion = others.flat_map(|(_, slot)| [&slot.victim, &slot.replacement]).flatten().map(|pod| &pod.node);
-    Nodes::new(ctx.world, ctx.now).at_begin(ctx.action, in_motion.collect())
+    nodes.measured_after(OtherChanges { action, namespace, in_motion: in_motion.collect() })
 }
 
 /// A limit that is reached, with reason and message.

@@ -44,6 +44,16 @@ impl Load {
 /// A refusal of one node.
 pub type NodeRefusal = (Reason, String);
 
+/// Changes of nodes by other actions than the one that is planned.
+#[derive(Debug)]
+pub struct OtherChanges<'a> {
+    pub action: &'a WorkloadAction,
+    /// The only namespace whose actions count; None if all count.
+    pub namespace: Option<&'a str>,
+    /// Nodes that replicas are leaving or arriving at now.
+    pub in_motion: HashSet<&'a NodeName>,
+}
+
 /// The nodes with their loads, for one decision.
 #[derive(Debug)]
 pub struct Nodes<'a> {
@@ -61,9 +71,8 @@ pub struct Nodes<'a> {
     slots_out: Vec<&'a SlotId>,
     /// Whether pods on their way to a node count.
     reserves: bool,
-    /// The action that is about to begin, with the nodes that other actions are changing. None for a decision about
-    /// replicas that have begun.
-    begins: Option<(&'a WorkloadAction, HashSet<&'a NodeName>)>,
+    /// Changes that measured values must be newer than; None if all values count.
+    others: Option<OtherChanges<'a>>,
     /// Whether all pods of a ReplicaSet have arrived, by its uid. Many slots of one set may be on their way to a node.
     arrived: RefCell<HashMap<Uid, bool>>,
 }
@@ -80,16 +89,15 @@ impl<'a> Nodes<'a> {
             except: None,
             slots_out: Vec::new(),
             reserves: true,
-            begins: None,
+            others: None,
             arrived: RefCell::default(),
         }
     }
 
-    /// The same for an action that is about to begin, with the nodes that other actions are changing. The measured
-    /// values of a node are only used if they are newer than the last change by another action. Otherwise, all actions
-    /// that have the same reason would be carried out, although the first one removes it.
-    pub fn at_begin(self, action: &'a WorkloadAction, in_motion: HashSet<&'a NodeName>) -> Self {
-        Self { begins: Some((action, in_motion)), ..self }
+    /// The same, but the measured values of a node are only used if they are newer than these changes. Otherwise, all
+    /// actions that have the same reason would be carried out, although the first one removes it.
+    pub fn measured_after(self, others: OtherChanges<'a>) -> Self {
+        Self { others: Some(others), ..self }
     }
 
     pub fn world(&self) -> &'a World {
@@ -173,14 +181,14 @@ impl<'a> Nodes<'a> {
 
     /// Why the values that the expression reads are older than the last change of the node by another action.
     fn outdated(&self, name: &NodeName, expression: &Expression) -> Option<NodeRefusal> {
-        let (action, in_motion) = self.begins.as_ref()?;
+        let others = self.others.as_ref()?;
         let mut values = expression.load_values().peekable();
         values.peek()?;
         let refuse = |why: String| Some((Reason::UsageOutdated, why));
-        if in_motion.contains(name) {
+        if others.in_motion.contains(name) {
             return refuse(format!("another action is moving a replica from or to node {name}"));
         }
-        let changed = self.world.changed_at(name, action, self.now)?;
+        let changed = self.world.changed_at(name, others.action, others.namespace, self.now)?;
         let mut since = values.filter_map(|value| self.world.measured_since(name, value, self.now));
         // Recorded times are in whole seconds.
         since.any(|since| since <= changed).then_some(())?;

@@ -68,10 +68,12 @@ impl<'a> Filter<'a> {
 
     /// Whether a replica on this node has no reason to move: the node matches the target, and if the target matches all
     /// nodes, it also meets the first preference.
-    pub fn is_best(&self, nodes: &Nodes, node: &NodeFact) -> bool {
+    ///
+    /// Fails like [`Filter::selects`].
+    pub fn is_best(&self, nodes: &Nodes, node: &NodeFact) -> Result<bool, String> {
         let is_any = self.name.is_none() && self.selector.is_none() && self.expression.is_none();
-        let is_first = self.has_preferences() && self.preference(nodes, node) == 0;
-        (!is_any || is_first) && self.admits(nodes, node).is_ok()
+        let first = self.preferences.first().map_or(Ok(false), |first| first.selects(nodes, node));
+        Ok((!is_any || first?) && self.selects(nodes, node)?)
     }
 
     pub fn names_another(&self, node: &NodeFact) -> bool {
@@ -98,14 +100,22 @@ impl<'a> Filter<'a> {
         preference < self.preferences.len()
     }
 
+    /// Whether the node is selected. The error says why that is not known: the node must be measured again.
+    pub fn selects(&self, nodes: &Nodes, node: &NodeFact) -> Result<bool, String> {
+        match self.admits(nodes, node) {
+            Ok(()) => Ok(true),
+            Err((Reason::UsageOutdated, why)) => Err(why),
+            Err(_) => Ok(false),
+        }
+    }
+
     /// Whether the node is selected. The error says why it is not (NodeExcluded), or why that is not known
     /// (UsageOutdated).
     pub fn admits(&self, nodes: &Nodes, node: &NodeFact) -> Result<(), NodeRefusal> {
         let excluded = |why: String| Err((Reason::NodeExcluded, why));
-        match self.except.as_ref().map(|except| except.admits(nodes, node)) {
-            Some(Ok(())) => return excluded("the replicas leave it".to_owned()),
-            Some(Err((Reason::UsageOutdated, why))) => return Err((Reason::UsageOutdated, why)),
-            Some(Err(_)) | None => {}
+        let excepted = self.except.as_ref().map_or(Ok(false), |except| except.selects(nodes, node));
+        if excepted.map_err(|why| (Reason::UsageOutdated, why))? {
+            return excluded("the replicas leave it".to_owned());
         }
         if self.names_another(node) {
             return excluded(format!("not node {}", self.name.map(NodeName::as_str).unwrap_or_default()));

@@ -222,7 +222,11 @@ fn may_leave(
         Reason::UsageOutdated => (reason, why),
         _ => (reason, format!("excluded by `from`: {why}")),
     })?;
-    if target.is_best(nodes, node) { refuse("already on a target node") } else { Ok(()) }
+    match target.is_best(nodes, node) {
+        Ok(true) => refuse("already on a target node"),
+        Ok(false) => Ok(()),
+        Err(why) => Err((Reason::UsageOutdated, why)),
+    }
 }
 
 /// Entry of the plan for a pod.

@@ -11,6 +11,7 @@ use ganglion_core::facts::{DeploymentFact, Key, Owner, PodFact, ReplicaSetFact, 
 use super::super::admission;
 use super::super::choose::{usage_words, way};
 use super::super::context::PlanContext;
+use super::super::nodes::Nodes;
 use super::super::place::Filter;
 use super::super::scope::{Scope, StartRefusal, not_alone, reduced};
 use super::super::stateful;
@@ -43,20 +44,20 @@ impl<'a> Survey<'a> {
         let source = Filter::source(world, Some(&spec.from))?;
         // A target that cannot be used is reported before anything moves.
         Filter::target(world, spec.to.as_ref(), Some(&spec.from))?;
-        let nodes = admission::nodes_at_begin(ctx);
+        // Each move of an application that has begun waits for measurements itself.
+        let has_begun = ctx.status.started_at.is_some();
+        let nodes = if has_begun { Nodes::new(world, ctx.now) } else { admission::nodes_at_begin(ctx) };
         let mut unmeasured = None;
         let mut known: HashMap<&str, bool> = HashMap::new();
         let mut leaves = |pod: &PodFact| {
             let Some(name) = pod.node.as_ref() else { return false };
             let node = world.node(name);
             *known.entry(node.map_or("", |node| &node.id.key.name)).or_insert_with(|| {
-                match node.map(|node| source.admits(&nodes, node)) {
-                    Some(Err((Reason::UsageOutdated, why))) => {
-                        unmeasured.get_or_insert(why);
-                        false
-                    }
-                    admitted => admitted.is_some_and(|admitted| admitted.is_ok()),
-                }
+                let selected = node.map_or(Ok(false), |node| source.selects(&nodes, node));
+                selected.unwrap_or_else(|why| {
+                    unmeasured.get_or_insert(why);
+                    false
+                })
             })
         };
         let selected =

@@ -139,13 +139,14 @@ pub fn highest<'a>(
         }
     }
     let (nodes, source) = (admission::nodes_at_begin(ctx), Filter::source(ctx.world, ctx.work.from)?);
-    let admitted = |pod: &PodFact| Some(source.admits(&nodes, ctx.world.node(pod.node.as_ref()?)?));
-    let leaves = |pod: &PodFact| admitted(pod).is_some_and(|admitted| admitted.is_ok());
-    let mut refusals = top.iter().filter_map(|(_, pod)| admitted((*pod)?)?.err());
-    if let Some((_, why)) = refusals.find(|(reason, _)| *reason == Reason::UsageOutdated) {
+    let leaves = |pod: &PodFact| {
+        let node = pod.node.as_ref().and_then(|node| ctx.world.node(node));
+        node.map_or(Ok(false), |node| source.selects(&nodes, node))
+    };
+    if let Some(why) = top.iter().find_map(|(_, pod)| leaves((*pod)?).err()) {
         return Ok(Victims::Unmeasured(why));
     }
-    let is_meant = |pod: Option<&PodFact>| ctx.work.from.is_none() || pod.is_some_and(leaves);
+    let is_meant = |pod: Option<&PodFact>| ctx.work.from.is_none() || pod.is_some_and(|pod| leaves(pod) == Ok(true));
     let matching = top.iter().filter(|(_, pod)| is_meant(*pod)).count();
     let wanted = if ctx.work.all { matching.min(count) } else { count };
     if matching < wanted || top.len() < wanted {

@@ -262,3 +262,50 @@ fn moves_of_one_application_do_not_wait_for_each_other() {
     stage.act("other", relieve());
     stage.assert_waits_for_measurement("other", "waiting: another action is moving a replica from or to node a");
 }
+
+/// Node d gets a replica, so it is not known whether it is still calm: its replicas are not taken off it either.
+#[rstest]
+#[case::condition(json!({"where": "node.cpu.utilization < 0.5"}))]
+#[case::preference(json!({"preferences": [{"where": "node.cpu.utilization < 0.5"}]}))]
+fn a_replica_on_a_node_that_may_be_a_target_stays(#[case] to: serde_json::Value) {
+    let mut stage = Stage::relieved();
+    for pod in ["web-a", "web-a2", "web-b", "web-c"] {
+        stage.change_pod(pod, |pod| pod.node = Some("d".into()));
+    }
+    stage.act("improve", move_web(to));
+    stage.assert_waits_for_measurement("improve", "waiting: another action is moving a replica from or to node d");
+}
+
+/// An action of another namespace that has moved a replica off node a just now.
+fn foreign_move(stage: &mut Stage) {
+    let mut foreign = stage.action("one");
+    foreign.metadata.namespace = Some("hostile".into());
+    foreign.metadata.uid = Some(format!("hostile-{}", stage.now));
+    let status = foreign.status.as_mut().expect("it has begun");
+    (status.slots[0].step, status.slots[0].since) = (Step::Succeeded, Time(stage.now));
+    status.finished_at = Some(Time(stage.now));
+    stage.put_action(foreign);
+}
+
+/// A namespace that moves replicas all the time does not keep the actions of others from beginning. Those of the same
+/// namespace wait to the end.
+#[test]
+fn other_namespaces_delay_an_action_for_a_part_of_its_time() {
+    let mut stage = Stage::relieved();
+    stage.end_one();
+    let begun = stage.now;
+    while stage.now < begun + SignedDuration::from_secs(450) {
+        stage.measure(&ONE_BUSY_NODE);
+        foreign_move(&mut stage);
+        stage.assert_waits_for_measurement(
+            "two",
+            "waiting: node a has not been measured since another action moved a replica from or to it",
+        );
+        stage.now += SignedDuration::from_secs(30);
+    }
+    stage.measure(&ONE_BUSY_NODE);
+    foreign_move(&mut stage);
+    assert_eq!(stage.target("two"), Some("d".into()));
+    stage.end_one();
+    assert_eq!(stage.target("two"), None);
+}

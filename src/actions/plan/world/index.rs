@@ -145,7 +145,7 @@ impl ActionIndex {
         for (action, slot) in new.iter().flat_map(|action| slots(action).map(move |slot| (action, slot))) {
             self.recorded_slots.insert(slot.id.clone(), key.clone());
             if slot.step.is_end() {
-                self.changes.put(slot, family_of(action));
+                self.changes.put(slot, &key.namespace, &family_of(action));
             }
         }
         let Some(action) = new_running else { return };

@@ -221,9 +221,18 @@ pub trait ActionsWorld {
     /// None if no value is fresh.
     fn measured_since(&self, node: &NodeName, value: NodeValue, now: Timestamp) -> Option<Timestamp>;
 
-    /// Time of the last change of the node's pods by an action that has ended. Does not count this action, and moves of
-    /// the same moveApplication.
-    fn changed_at(&self, node: &NodeName, except: &WorkloadAction, now: Timestamp) -> Option<Timestamp>;
+    /// Whether an expression of the action reads measured values that follow the pods of a node.
+    fn reads_load(&self, action: &WorkloadAction) -> bool;
+
+    /// Time of the last change of the node's pods by an action that has ended, in this namespace or in any. Does not
+    /// count this action, and moves of the same moveApplication.
+    fn changed_at(
+        &self,
+        node: &NodeName,
+        except: &WorkloadAction,
+        namespace: Option<&str>,
+        now: Timestamp,
+    ) -> Option<Timestamp>;
 
     /// Whether both are the same action, or moves of the same moveApplication.
     fn is_of_family(&self, one: &Key, action: &WorkloadAction) -> bool;
@@ -493,8 +502,19 @@ impl ActionsWorld for World {
         measured_since(self.node_configs_of(node), value, now).or_else(|| usage.map(|usage| usage.since))
     }
 
-    fn changed_at(&self, node: &NodeName, except: &WorkloadAction, now: Timestamp) -> Option<Timestamp> {
-        index(self).changes.last(node, &family_of(except), now)
+    fn reads_load(&self, action: &WorkloadAction) -> bool {
+        let mut all = expressions::conditions(&action.spec).filter_map(|text| self.expression(text).ok());
+        all.any(|expression| expression.load_values().next().is_some())
+    }
+
+    fn changed_at(
+        &self,
+        node: &NodeName,
+        except: &WorkloadAction,
+        namespace: Option<&str>,
+        now: Timestamp,
+    ) -> Option<Timestamp> {
+        index(self).changes.last(node, &family_of(except), namespace, now)
     }
 
     fn is_of_family(&self, one: &Key, action: &WorkloadAction) -> bool {
