@@ -3,6 +3,7 @@
 //! Owns the lock and the queues of the controllers. The world is accessible only in closures, so that no lock guard
 //! lives across an await.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
@@ -26,13 +27,16 @@ impl Store {
         Self(Arc::new(Inner { world: RwLock::new(world), queues: Mutex::default() }))
     }
 
-    /// Reads the world. A poisoned lock is ignored: a panic elsewhere does not invalidate facts.
+    /// Reads the world. A poisoned lock is ignored: a panic elsewhere does not invalidate facts. `look` must not use the
+    /// store: it would wait for itself if another thread waits to write.
     pub fn read<R>(&self, look: impl FnOnce(&World) -> R) -> R {
+        let _alone = Alone::new();
         look(&self.0.world.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Changes the world without requeueing objects.
+    /// Changes the world without requeueing objects. `change` must not use the store.
     pub fn write<R>(&self, change: impl FnOnce(&mut World) -> R) -> R {
+        let _alone = Alone::new();
         change(&mut self.0.world.write().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -93,5 +97,48 @@ impl Store {
             let same = std::iter::from_fn(|| keys.next_if(|(other, _)| *other == kind));
             self.queue_of(kind).add(std::iter::once(key).chain(same.map(|(_, key)| key)));
         }
+    }
+}
+
+thread_local! {
+    /// Whether this thread holds the lock of a store.
+    static HOLDS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Use of a store by this thread. Without optimizations, a use within another one panics; it would rarely be seen to
+/// hang.
+struct Alone;
+
+impl Alone {
+    fn new() -> Self {
+        debug_assert!(!HOLDS.replace(true), "a store is used within a closure of a store");
+        Self
+    }
+}
+
+impl Drop for Alone {
+    fn drop(&mut self) {
+        HOLDS.set(false);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[should_panic(expected = "a store is used within a closure")]
+    #[cfg(debug_assertions)]
+    fn a_use_within_another_one_is_found() {
+        let store = Store::new(World::default());
+        store.read(|_| store.read(|_| ()));
+    }
+
+    #[test]
+    fn uses_one_after_the_other_are_allowed() {
+        let store = Store::new(World::default());
+        store.read(|_| ());
+        store.write(|_| ());
+        store.read(|_| ());
     }
 }
