@@ -1,18 +1,24 @@
 //! Report about a testbed whose story failed.
 
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Event, Pod};
+use k8s_openapi::jiff::Timestamp;
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
 
 use crate::eye::Happening;
 use crate::kstatus::{message, ready};
+use crate::operator::Operator;
 use crate::plane::audit;
 use crate::testbed::Testbed;
 use crate::verdict::{node_of, serves};
 
-/// The complaint, followed by actions, pods, events, writes and the end of the operator's log.
+/// Time within which the operator serves its metrics.
+const ANSWER: Duration = Duration::from_secs(5);
+
+/// The complaint, followed by actions, pods, events, writes, the state of the operator, and the end of its log.
 pub async fn report_all(testbed: &Testbed, name: &str, complaint: &str) -> String {
     let mut text = format!("\n=== {name} (namespace {}): {complaint}\n", testbed.ns);
     let seen = testbed.eye.now();
@@ -67,8 +73,31 @@ pub async fn report_all(testbed: &Testbed, name: &str, complaint: &str) -> Strin
         let _ = writeln!(text, "{write}");
     }
     let operator = testbed.operator.lock().await;
+    let _ = writeln!(text, "--- {}", life_signs(testbed, &operator).await);
     let _ = writeln!(text, "--- log of the operator\n{}", operator.log_tail(60));
     text
+}
+
+/// Whether the operator renews its lease, and its metrics without histograms: an operator that hangs looks like one that
+/// has nothing to do.
+async fn life_signs(testbed: &Testbed, operator: &Operator) -> String {
+    let now = Timestamp::now();
+    let lease = testbed.lease().await.map(|lease| match lease.and_then(|lease| lease.spec) {
+        Some(spec) => {
+            format!("lease of {:?}, renewed at {:?}", spec.holder_identity, spec.renew_time.map(|time| time.0))
+        }
+        None => "no lease".to_owned(),
+    });
+    let metrics = match tokio::time::timeout(ANSWER, operator.get("/metrics")).await {
+        Ok(Ok(metrics)) => {
+            let is_told =
+                |line: &&str| line.starts_with("ganglion_") && !line.contains("_bucket{") && !line.ends_with(" 0");
+            metrics.lines().filter(is_told).collect::<Vec<_>>().join("\n")
+        }
+        Ok(Err(error)) => format!("no metrics: {error:#}"),
+        Err(_) => format!("no metrics within {} s", ANSWER.as_secs()),
+    };
+    format!("at {now}: {}\n{metrics}", lease.unwrap_or_else(|error| format!("{error:#}")))
 }
 
 /// One pod, with the fields that a person would look at.

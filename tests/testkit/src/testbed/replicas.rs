@@ -33,9 +33,13 @@ impl Testbed {
         Ok(Replica { identity: identity.to_owned(), operator, proxy })
     }
 
+    pub async fn lease(&self) -> Result<Option<Lease>> {
+        Ok(self.api::<Lease>().get_opt(ACCOUNT).await?)
+    }
+
     /// Identity of the replica that holds the lease; empty if none does.
     pub async fn leader(&self) -> Result<String> {
-        let lease = self.api::<Lease>().get_opt(ACCOUNT).await?;
+        let lease = self.lease().await?;
         Ok(lease.and_then(|lease| lease.spec?.holder_identity).unwrap_or_default())
     }
 
