@@ -6,31 +6,23 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use futures::{StreamExt, TryStreamExt, stream};
-use ganglion_api::marks::DEFAULT_POLICY;
-use ganglion_api::placement_policy::PlacementPolicy;
-use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use kube::{Api, Client, ResourceExt};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{ListParams, PostParams};
+use kube::{Api, Client};
 use serde_json::{Value, json};
-use testkit::operator::Operator;
-use testkit::plane::cluster::Cluster;
-use testkit::plane::install::Installed;
 use testkit::plane::scheduler::plain_extender;
 use testkit::process::free_port;
-use testkit::testbed::loops::condition;
 
-use super::objects::{POLICY, policy};
+use super::objects::POLICY;
 use super::requests;
+use super::scene::{PLACE, Scene, WRITERS};
 use crate::TIMEOUT;
-use crate::fleet::namespace;
-use crate::frame::{Bench, Bound, Progress, default_garbage, number, operator};
+use crate::frame::{Bench, Bound, Progress, number};
 
 pub const PART: &str = "scheduler";
 
 const NODES: usize = 1000;
 const PODS: usize = 10_000;
-const WRITERS: usize = 32;
-const PLACE: &str = "bench";
 
 /// Minimum rates of pods, relative to the bare handler and to the scheduler alone.
 const OF_NULL: f64 = 0.9;
@@ -81,8 +73,8 @@ impl Way {
     }
 }
 
-/// The rounds in their order. A plane gets slower with each: what pods cost etcd, which no way changes, grows by half.
-/// So the scheduler alone is measured first and last, and the mean counts.
+/// The rounds in their order, each on a control plane of its own: one that has seen 40,000 pods is slower. The scheduler
+/// alone is measured first and last, to show what differs by chance; the mean counts.
 const ROUNDS: [Way; 6] = [Way::Alone, Way::Admission, Way::Profile, Way::Extender, Way::NullExtender, Way::Alone];
 
 /// Figures of one way.
@@ -105,28 +97,18 @@ struct Round {
 }
 
 pub async fn run(bench: &mut Bench) -> Result<()> {
-    let cluster = bench.plane(PART, NODES, &default_garbage()).await?;
-    let mut installed = Installed::default();
-    installed.install(&cluster).await?;
-    let components = testkit::root().join("kustomize/components/placement-labels");
-    for file in ["rights.yaml", "policy.yaml"] {
-        let path = components.join(file).display().to_string();
-        cluster.kubectl(&["apply", "--server-side", "-f", &path], None).await?;
-    }
-    namespace(&cluster.client, PLACE).await?;
-    let addresses =
-        [SocketAddr::from(([127, 0, 0, 1], free_port()?)), SocketAddr::from(([127, 0, 0, 1], free_port()?))];
-    let operator = served(bench, &cluster, addresses[0]).await?;
-    let bare = requests::started(addresses[1], 0).await?;
-    let bench_plane = Ways { bench, cluster: &cluster, operator: &operator, addresses };
+    let bare_address = SocketAddr::from(([127, 0, 0, 1], free_port()?));
+    let bare = requests::started(bare_address, 0).await?;
     let mut rounds = Vec::new();
-    for way in ROUNDS {
-        rounds.push((way, bench_plane.round(way).await?));
+    for (at, way) in ROUNDS.into_iter().enumerate() {
+        let scene = Scene::start(bench, &format!("{PART}-{at}"), NODES).await?;
+        let ground = Ground { scene: &scene, bare: bare_address };
+        rounds.push((way, ground.round(way).await?));
+        scene.down().await?;
     }
     report(bench, &rounds);
     drop(bare);
-    operator.stop().await?;
-    cluster.down().await
+    Ok(())
 }
 
 fn report(bench: &mut Bench, rounds: &[(Way, Round)]) {
@@ -167,28 +149,30 @@ fn report(bench: &mut Bench, rounds: &[(Way, Round)]) {
     }
 }
 
-struct Ways<'a> {
-    bench: &'a Bench,
-    cluster: &'a Cluster,
-    operator: &'a Operator,
-    /// Addresses of the operator's extender and of the bare handler.
-    addresses: [SocketAddr; 2],
+struct Ground<'a> {
+    scene: &'a Scene,
+    /// Address of the bare handler.
+    bare: SocketAddr,
 }
 
-impl Ways<'_> {
+impl Ground<'_> {
     async fn round(&self, way: Way) -> Result<Round> {
         let progress = Progress::spin(&format!("placing {PODS} pods: {}", way.words()));
-        let client = &self.cluster.client;
-        let used = self.cluster.processor_seconds("apiserver")?;
-        let labeled = self.deliver(way).await?;
-        let labeling = (self.cluster.processor_seconds("apiserver")? - used) * 1000.0 / number(NODES);
-        self.cluster.fault(&["stop", "scheduler"]).await?;
-        let (begun, used) = (Instant::now(), self.cluster.processor_seconds("apiserver")?);
+        let Scene { cluster, .. } = self.scene;
+        let client = &cluster.client;
+        let used = cluster.processor_seconds("apiserver")?;
+        let labeled = self.scene.deliver(way.has_labels()).await?;
+        let labeling = (cluster.processor_seconds("apiserver")? - used) * 1000.0 / number(NODES);
+        if way == Way::Admission {
+            self.scene.opt_in().await?;
+        }
+        cluster.fault(&["stop", "scheduler"]).await?;
+        let (begun, used) = (Instant::now(), cluster.processor_seconds("apiserver")?);
         make(client).await?;
         let created = number(PODS) / begun.elapsed().as_secs_f64();
-        let creation = (self.cluster.processor_seconds("apiserver")? - used) * 1000.0 / number(PODS);
+        let creation = (cluster.processor_seconds("apiserver")? - used) * 1000.0 / number(PODS);
         let config = self.configuration(way)?;
-        self.cluster.fault(&["start", "scheduler", "--scheduler-config", &config]).await?;
+        cluster.fault(&["start", "scheduler", "--scheduler-config", &config]).await?;
         let (before, labels) = (self.spent()?, self.label_writes(way).await?);
         let placed = watch(client).await?;
         let mut spent = self.spent()?;
@@ -197,47 +181,23 @@ impl Ways<'_> {
         }
         let writes = (self.label_writes(way).await? - labels) / number(PODS);
         let (nodes, most) = distribution(client).await?;
-        clear(client).await?;
         progress.end();
         Ok(Round { labeled, labeling, created, placed, creation, nodes, most, spent, writes })
     }
 
     /// Processor time so far, in seconds: see [`Round::spent`].
     fn spent(&self) -> Result<[f64; 4]> {
-        let [scheduler, server, etcd] = COMPONENTS.map(|component| self.cluster.processor_seconds(component));
-        Ok([scheduler?, server?, etcd?, self.operator.processor_seconds()?])
+        let [scheduler, server, etcd] = COMPONENTS.map(|component| self.scene.cluster.processor_seconds(component));
+        Ok([scheduler?, server?, etcd?, self.scene.operator.processor_seconds()?])
     }
 
     /// Number of times that a node was labeled so far; 0 if the operator has not labeled any in this way.
     async fn label_writes(&self, way: Way) -> Result<f64> {
-        let metrics = self.operator.get("/metrics").await?;
+        let metrics = self.scene.operator.get("/metrics").await?;
         let line = metrics.lines().find(|line| line.starts_with(LABEL_WRITES));
         let count = line.and_then(|line| line.rsplit_once(' ')).map(|(_, count)| count.parse());
         ensure!(count.is_some() || !way.has_labels(), "no metric {LABEL_WRITES}");
         Ok(count.unwrap_or(Ok(0.0))?)
-    }
-
-    /// Delivers the policy in this way, and waits until the labels are there. Returns the time that this took.
-    async fn deliver(&self, way: Way) -> Result<f64> {
-        let client = &self.cluster.client;
-        let opt_in = (way == Way::Admission).then_some("labels");
-        let patch = Patch::Merge(json!({"metadata": {"labels": {"ganglion.dev/placement": opt_in}}}));
-        Api::<Namespace>::all(client.clone()).patch(PLACE, &PatchParams::default(), &patch).await?;
-        let policies: Api<PlacementPolicy> = Api::all(client.clone());
-        let delivery = if way.has_labels() { "Labels" } else { "Extender" };
-        let patch = Patch::Merge(json!({"spec": {"delivery": [delivery]}}));
-        policies.patch(POLICY, &PatchParams::default(), &patch).await?;
-        let begun = Instant::now();
-        let deadline = begun + TIMEOUT;
-        loop {
-            let status = policies.get(POLICY).await?.status.unwrap_or_default();
-            let current = condition(&status.conditions, "LabelsCurrent").is_some_and(|one| one.status == "True");
-            if current == way.has_labels() {
-                return Ok(begun.elapsed().as_secs_f64());
-            }
-            ensure!(Instant::now() < deadline, "the labels are not there in time: {:?}", status.conditions);
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
     }
 
     /// The shipped configuration, with the address of the extender or with the terms.
@@ -246,8 +206,8 @@ impl Ways<'_> {
             Ok(serde_saphyr::from_str(&std::fs::read_to_string(testkit::root().join(path))?)?)
         };
         let url = match way {
-            Way::NullExtender => format!("http://{}/null", self.addresses[1]),
-            Way::Extender => format!("http://{}/policies/{POLICY}", self.addresses[0]),
+            Way::NullExtender => format!("http://{}/null", self.bare),
+            Way::Extender => format!("http://{}/policies/{POLICY}", self.scene.extender),
             Way::Alone | Way::Admission | Way::Profile => String::new(),
         };
         let mut config = plain_extender(&url)?;
@@ -265,42 +225,10 @@ impl Ways<'_> {
                 serde_json::from_str(&text.replace("kubernetes.io/default", &format!("kubernetes.io/{POLICY}")))?;
             config["profiles"] = json!([{"schedulerName": "default-scheduler", "pluginConfig": plugins}]);
         }
-        let file = self.bench.home(PART)?.join("scheduler.yaml");
+        let file = self.scene.home.join("scheduler.yaml");
         std::fs::write(&file, serde_saphyr::to_string(&config)?)?;
         Ok(file.display().to_string())
     }
-}
-
-/// Starts the operator, which serves the policy over HTTP; the nodes have usage.
-async fn served(bench: &Bench, cluster: &Cluster, address: SocketAddr) -> Result<Operator> {
-    let settings = bench.home(PART)?.join("settings.yaml");
-    std::fs::write(&settings, "placement: {tls: false}")?;
-    let settings = settings.display().to_string();
-    let options = ["--settings", &settings, "--extender-bind", &address.to_string()];
-    let operator = operator(bench, PART, cluster, &options).await?;
-    let nodes: Api<Node> = Api::all(cluster.client.clone());
-    let names: Vec<String> =
-        nodes.list_metadata(&ListParams::default()).await?.iter().map(ResourceExt::name_any).collect();
-    stream::iter(names.iter().enumerate())
-        .map(|(at, name)| {
-            let annotations = json!({
-                "mean-used-cpu": (32_000 * (at * 37 % 100) / 130).to_string(), "std-used-cpu": (300 + at % 2000).to_string(),
-                "mean-used-memory": (2_000_000_000_usize * (at * 53 % 100)).to_string(), "std-used-memory": "9000000000",
-                "congestion-factor": (at * 31 % 100).to_string(),
-            });
-            let patch = Patch::Merge(json!({"metadata": {"annotations": annotations}}));
-            let nodes = nodes.clone();
-            async move { nodes.patch(name, &PatchParams::default(), &patch).await.map(drop) }
-        })
-        .buffer_unordered(WRITERS)
-        .try_collect::<Vec<()>>()
-        .await?;
-    let mut object = policy()?;
-    object.metadata.resource_version = None;
-    object.metadata.uid = None;
-    object.metadata.labels = Some([(DEFAULT_POLICY.to_owned(), "true".to_owned())].into());
-    Api::<PlacementPolicy>::all(cluster.client.clone()).create(&PostParams::default(), &object).await?;
-    Ok(operator)
 }
 
 async fn make(client: &Client) -> Result<()> {
@@ -359,32 +287,4 @@ async fn distribution(client: &Client) -> Result<(usize, usize)> {
         *counts.entry(node).or_default() += 1;
     }
     Ok((counts.len(), counts.into_values().max().unwrap_or_default()))
-}
-
-/// Deletes the pods. One request for all would take longer than the API server allows.
-async fn clear(client: &Client) -> Result<()> {
-    let pods: Api<Pod> = Api::namespaced(client.clone(), PLACE);
-    let now = DeleteParams::default().grace_period(0);
-    let deadline = Instant::now() + TIMEOUT;
-    loop {
-        let left = pods.list_metadata(&ListParams::default()).await?.items;
-        if left.is_empty() {
-            return Ok(());
-        }
-        ensure!(Instant::now() < deadline, "{} pods are not deleted in time", left.len());
-        let is_gone = |error: &kube::Error| matches!(error, kube::Error::Api(status) if status.code == 404);
-        stream::iter(left.iter().map(ResourceExt::name_any))
-            .map(|name| {
-                let (pods, now) = (pods.clone(), now.clone());
-                async move {
-                    match pods.delete(&name, &now).await {
-                        Err(error) if !is_gone(&error) => Err(anyhow::Error::from(error)),
-                        _ => Ok(()),
-                    }
-                }
-            })
-            .buffer_unordered(WRITERS)
-            .try_collect::<Vec<()>>()
-            .await?;
-    }
 }
