@@ -198,9 +198,6 @@ impl<'a> Nodes<'a> {
     /// Whether the expression holds for this node.
     pub fn satisfies(&self, node: &NodeFact, expression: &Expression) -> Result<bool, NodeRefusal> {
         let name = node.name();
-        if let Some(refusal) = self.outdated(&name, expression) {
-            return Err(refusal);
-        }
         let load = self.load(&name);
         let (there, _) = self.world.usage(&name);
         let resource = |allocatable, requested| ResourceView { allocatable, requested };
@@ -215,6 +212,9 @@ impl<'a> Nodes<'a> {
             memory: resource(node.allocatable.memory, load.requests.memory),
             measured: self.world.measured(&name, self.now),
         };
+        if let Some(refusal) = self.outdated(&name, expression) {
+            return expression.matches_with_any_load(&view).ok_or(refusal);
+        }
         expression.matches(&view).map_err(|error| (Reason::NodeExcluded, error.to_string()))
     }
 

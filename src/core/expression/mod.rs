@@ -142,6 +142,15 @@ impl Expression {
         }
     }
 
+    /// The answer for `node` if it is the same whatever its [`Self::load_values`] are.
+    pub fn matches_with_any_load(&self, node: &NodeView<'_>) -> Option<bool> {
+        let bound = Bound { leaves: &self.0.leaves, subject: Subject::Node(node), without_load: true };
+        match self.0.resolve(&bound) {
+            Ok(Value::Bool(answer)) => Some(answer),
+            Ok(_) | Err(_) => None,
+        }
+    }
+
     /// The source text.
     pub fn as_str(&self) -> &str {
         &self.0.text
@@ -209,9 +218,12 @@ impl Compiled {
     }
 
     fn evaluate(&self, subject: Subject<'_>) -> Result<Value, ExecutionError> {
-        let bound = Bound { leaves: &self.leaves, subject };
+        self.resolve(&Bound { leaves: &self.leaves, subject, without_load: false })
+    }
+
+    fn resolve(&self, bound: &Bound<'_>) -> Result<Value, ExecutionError> {
         let mut context = Context::with_env(Arc::clone(&self.env));
-        context.set_variable_resolver(&bound);
+        context.set_variable_resolver(bound);
         Value::resolve(&self.tree, &context)
     }
 }

@@ -354,11 +354,14 @@ pub(super) fn entry_of(path: &str) -> Option<(NodeMap, &str)> {
 pub(super) struct Bound<'a> {
     pub(super) leaves: &'a [Leaf],
     pub(super) subject: Subject<'a>,
+    /// Whether [`Leaf::load_value`]s count as unknown, and whether they are available, too.
+    pub(super) without_load: bool,
 }
 
 impl VariableResolver for Bound<'_> {
     fn resolve<'b>(&'b self, variable: &str) -> Option<CowVal<'b, 'b>> {
-        leaf(self.leaves, variable)?.read(self.subject)
+        let leaf = leaf(self.leaves, variable)?;
+        if self.without_load && leaf.load_value().is_some() { None } else { leaf.read(self.subject) }
     }
 }
 

@@ -202,7 +202,7 @@ fn a_target_is_measured_again_and_another_one_is_used_at_once() {
 fn a_node_that_may_match_the_source_is_no_target() {
     let mut stage = Stage::relieved();
     let web = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"});
-    let busy = json!({"where": "node.cpu.utilization > 0.5 && node.name != 'a'"});
+    let busy = json!({"where": "node.cpu.utilization > (node.name == 'a' ? 0.99 : 0.5)"});
     for node in ["b", "c"] {
         stage.put_node(node, |node| node.cordoned = true);
     }
@@ -274,6 +274,17 @@ fn a_replica_on_a_node_that_may_be_a_target_stays(#[case] to: serde_json::Value)
     }
     stage.act("improve", move_web(to));
     stage.assert_waits_for_measurement("improve", "waiting: another action is moving a replica from or to node d");
+}
+
+/// Node d gets a replica, but it is no target, whatever its usage is.
+#[test]
+fn a_replica_on_a_node_that_cannot_be_a_target_moves() {
+    let mut stage = Stage::relieved();
+    for pod in ["web-a", "web-a2", "web-b", "web-c"] {
+        stage.change_pod(pod, |pod| pod.node = Some("d".into()));
+    }
+    stage.act("away", move_web(json!({"where": "node.cpu.utilization < 0.95 && node.name == 'b'"})));
+    assert_eq!(stage.target("away"), Some("b".into()));
 }
 
 /// An action of another namespace that has moved a replica off node a just now.

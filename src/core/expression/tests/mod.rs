@@ -129,6 +129,21 @@ fn a_missing_label_never_matches_by_accident(#[case] text: &str, #[case] label: 
 }
 
 #[rstest]
+#[case("node.name == 'x' && node.cpu.utilization < 0.2", Some(false))]
+#[case("node.cpu.utilization < 0.2 && node.name == 'x'", Some(false))]
+#[case("node.pods == 3 || node.power > 100.0", Some(true))]
+#[case("node.pods == 3 && node.inletTemperature > 20.0", None)]
+#[case("node.pods == 3", Some(true))]
+#[case("node.pods == 3 && node.cpu.utilization < 0.2", None)]
+#[case("node.name == 'x' || node.memory.utilization < 0.2", None)]
+#[case("!has(node.power)", None)]
+#[case("has(node.power) ? node.pods == 3 : node.pods < 4", None)]
+fn an_answer_that_no_load_changes_is_known(#[case] text: &str, #[case] expected: Option<bool>) {
+    let expression = Expression::parse(text).unwrap();
+    assert_eq!(with_node(|node| expression.matches_with_any_load(&node)), expected);
+}
+
+#[rstest]
 #[case("node.taints['dedicated'] == 'db'", true)]
 #[case("node.taints.dedicated == 'web'", false)]
 #[case("node.taints['example.com/spot'] == ''", true)]
