@@ -27,8 +27,8 @@ impl Store {
         Self(Arc::new(Inner { world: RwLock::new(world), queues: Mutex::default() }))
     }
 
-    /// Reads the world. A poisoned lock is ignored: a panic elsewhere does not invalidate facts. `look` must not use the
-    /// store: it would wait for itself if another thread waits to write.
+    /// Reads the world. A poisoned lock is ignored: a panic elsewhere does not invalidate facts. `look` must not use
+    /// the store: it would wait for itself if another thread waits to write.
     pub fn read<R>(&self, look: impl FnOnce(&World) -> R) -> R {
         let _alone = Alone::new();
         look(&self.0.world.read().unwrap_or_else(PoisonError::into_inner))

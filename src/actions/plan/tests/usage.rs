@@ -298,7 +298,7 @@ fn foreign_move(stage: &mut Stage) {
     stage.put_action(foreign);
 }
 
-/// A namespace that moves replicas all the time does not keep the actions of others from beginning. Those of the same
+/// A namespace that moves replicas all the time does not keep the actions of others from beginning. Actions of the same
 /// namespace wait to the end.
 #[test]
 fn other_namespaces_delay_an_action_for_a_part_of_its_time() {
