@@ -78,8 +78,8 @@ pub async fn report_all(testbed: &Testbed, name: &str, complaint: &str) -> Strin
     text
 }
 
-/// Whether the operator renews its lease, and its metrics without histograms: an operator that hangs looks like one that
-/// has nothing to do.
+/// Whether the operator renews its lease, and its metrics without histograms: an operator that hangs looks like one
+/// that has nothing to do.
 async fn life_signs(testbed: &Testbed, operator: &Operator) -> String {
     let now = Timestamp::now();
     let lease = testbed.lease().await.map(|lease| match lease.and_then(|lease| lease.spec) {
