@@ -1,12 +1,12 @@
 //! The operator is gone for ten minutes: the stock scheduler goes on placing pods, and those that are created after the
-//! policy's `validUntil` get no terms.
+//! `validUntil` of the policy, whose `maxAge` is the default of five minutes, get no terms.
 
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
-use kube::api::{ListParams, PostParams};
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 
 use super::objects::POLICY;
@@ -24,6 +24,8 @@ const EVERY: Duration = Duration::from_secs(2);
 
 pub async fn run(bench: &mut Bench) -> Result<()> {
     let mut scene = Scene::start(bench, PART, NODES).await?;
+    let default_age = Patch::Merge(json!({"spec": {"maxAge": null}}));
+    scene.policies().patch(POLICY, &PatchParams::default(), &default_age).await?;
     scene.deliver(true).await?;
     scene.opt_in().await?;
     let progress = Progress::spin("placing pods without the operator for ten minutes");

@@ -1,5 +1,5 @@
-//! A control plane with the operator, nodes with usage, and one policy, which the operator delivers to an extender or as
-//! labels.
+//! A control plane with the operator, nodes with usage, and one policy, which the operator delivers to an extender or
+//! as labels.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

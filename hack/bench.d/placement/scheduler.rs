@@ -73,8 +73,8 @@ impl Way {
     }
 }
 
-/// The rounds in their order, each on a control plane of its own: one that has seen 40,000 pods is slower. The scheduler
-/// alone is measured first and last, to show what differs by chance; the mean counts.
+/// The rounds in their order, each on a control plane of its own: one that has seen 40,000 pods is slower. The
+/// scheduler alone is measured first and last, to show what differs by chance; the mean counts.
 const ROUNDS: [Way; 6] = [Way::Alone, Way::Admission, Way::Profile, Way::Extender, Way::NullExtender, Way::Alone];
 
 /// Figures of one way.
