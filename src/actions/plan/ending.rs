@@ -1,6 +1,6 @@
 //! The end of an action, and the cleanup after it.
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 use crate::world::{ActionsWorld, OwnerReading};
@@ -154,7 +154,7 @@ fn expire(ctx: &PlanContext) -> Option<NextStep> {
     if origin::gitops_manager(&ctx.action.metadata).is_some() {
         return None;
     }
-    let due = finished.0 + SignedDuration::from_secs(i64::from(ttl));
+    let due = finished.0.checked_add(SignedDuration::from_secs(i64::from(ttl))).unwrap_or(Timestamp::MAX);
     if ctx.now >= due {
         return Some(NextStep::Do(Effect::DeleteAction { action: ctx.id() }));
     }

@@ -38,7 +38,7 @@ pub fn unseen_words(leases: &[Lease], name: &str, since: Timestamp, now: Timesta
             continue;
         };
         let lasts = SignedDuration::from_secs(i64::from(spec.lease_duration_seconds.unwrap_or(0)));
-        if now <= renewed.0 + lasts {
+        if now <= renewed.0.checked_add(lasts).unwrap_or(Timestamp::MAX) {
             let is_late = now.duration_since(since) > UNSEEN;
             return is_late.then(|| {
                 format!(

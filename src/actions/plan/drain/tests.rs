@@ -637,6 +637,15 @@ fn a_missing_operator_is_told_at_once_and_a_silent_one_is_waited_for() {
 }
 
 #[test]
+fn a_lease_at_the_last_time_there_is_is_read() {
+    let spec = json!({
+        "holderIdentity": "one", "leaseDurationSeconds": i32::MAX, "renewTime": "9999-12-30T00:00:00.000000Z",
+    });
+    let now = Stage::new().now;
+    assert_eq!(unseen_words(&[lease(json!({}), spec)], "ganglion", now, now), None);
+}
+
+#[test]
 fn operators_name_the_namespaces_in_which_they_work() {
     let named = |namespaces: &str| held_lease(json!({"ganglion.dev/namespaces": namespaces}));
     assert_eq!(working_namespaces(&[]), None, "an operator may have a lease of another name");

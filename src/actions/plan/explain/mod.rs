@@ -286,7 +286,7 @@ fn remarks(subject: ExplainedAction, status: &WorkloadActionStatus) -> Vec<Strin
     match (spec.ttl_seconds_after_finished, &status.finished_at, ignored) {
         (_, _, Some(ignored)) => all.push(format!("ttlSecondsAfterFinished is ignored: {}.", ignored.message)),
         (Some(seconds), Some(at), None) => {
-            let due = at.0 + SignedDuration::from_secs(i64::from(seconds));
+            let due = at.0.checked_add(SignedDuration::from_secs(i64::from(seconds))).unwrap_or(Timestamp::MAX);
             all.push(format!("It is deleted at {}, as ttlSecondsAfterFinished says.", clock(due)));
         }
         _ => {}

@@ -108,6 +108,18 @@ fn a_deletion_by_ttl_waits_for_them_and_no_longer() {
     assert_eq!(stage.next("go"), NextStep::Wait { until: Some(ended + SignedDuration::from_secs(5)), report: None });
 }
 
+/// A restored status may have any time.
+#[test]
+fn an_end_at_the_last_time_there_is_is_read() {
+    let mut stage = Stage::new();
+    stage.act("go", with(move_web(json!({"nodeName": "nowhere"})), json!({"ttlSecondsAfterFinished": 86400})));
+    stage.settle("go");
+    let mut action = stage.action("go");
+    action.status.as_mut().unwrap().finished_at = Some(Time(Timestamp::MAX));
+    stage.put_action(action);
+    assert_eq!(stage.next("go"), NextStep::Wait { until: Some(Timestamp::MAX), report: None });
+}
+
 #[test]
 fn a_deleted_action_is_let_go_while_they_are_pending() {
     let mut stage = fails(json!({}));
