@@ -55,9 +55,9 @@ pub async fn run(bench: &mut Bench) -> Result<()> {
     ensure!(early.0 > 0 && late.0 > 0, "pods were created before and after validUntil");
     let title = "operator gone for ten minutes: pods until validUntil";
     bench.note(title, number(early.0), "pods");
-    bench.claim("  of these with terms", number(early.1), "pods", Bound::AtLeast(number(early.0)));
+    bench.claim("  with terms", number(early.1), "pods", Bound::AtLeast(number(early.0)));
     bench.note("  pods after validUntil", number(late.0), "pods");
-    bench.claim("  of these with terms", number(late.1), "pods", Bound::AtMost(0.0));
+    bench.claim("  with terms, after validUntil", number(late.1), "pods", Bound::AtMost(0.0));
     bench.note("  slowest placement of a pod", slowest.as_secs_f64(), "s");
     bench.note("  pods get terms again after the start", again, "s");
     scene.down().await
