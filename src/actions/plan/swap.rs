@@ -118,12 +118,12 @@ fn side<'a>(
         return Ok(Err(wait));
     }
     let mut considered = Plan::default();
-    let Suitable { fit, busy, unmeasured } = match named {
+    let Suitable { fit, busy, unmeasured, .. } = match named {
         Some(pod) => {
             considered.pods.push(choice_of(pod, true, "named by the action"));
             considered.pods_total = 1;
             let (fit, busy) = if is_in_use(ctx, pod) { (Vec::new(), 1) } else { (vec![pod], 0) };
-            Suitable { fit, busy, unmeasured: None }
+            Suitable { fit, busy, immovable: None, unmeasured: None }
         }
         None => candidates(ctx, &scope, asked.from.as_ref(), &Filter::default(), 1, &mut considered)?,
     };

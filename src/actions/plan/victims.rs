@@ -14,7 +14,7 @@ use super::choose::{cut, words};
 use super::context::{PlanContext, Verb};
 use super::nodes::{NodeRefusal, Nodes};
 use super::place::{Filter, source_words, target_words};
-use super::scope::{Scope, StartRefusal};
+use super::scope::{Scope, StartRefusal, not_alone, reduced};
 use super::set::Pods;
 use super::stateful;
 
@@ -61,13 +61,18 @@ pub fn pick<'a>(
         return some(vec![Some(pod)], None);
     }
     let target = Filter::target(ctx.world, if ctx.work.from.is_none() { ctx.work.to } else { None }, None)?;
-    let Suitable { mut fit, busy, unmeasured } = candidates(ctx, scope, ctx.work.from, &target, count, plan)?;
+    let Suitable { mut fit, busy, immovable, unmeasured } =
+        candidates(ctx, scope, ctx.work.from, &target, count, plan)?;
     let in_use =
         |busy: usize| Victims::Busy(format!("{busy} replicas of {} are in use by other actions", words(scope)));
     if let Some(why) = unmeasured.filter(|_| ctx.work.all || fit.len() < count) {
         return Ok(Victims::Unmeasured(why));
     }
     if ctx.work.all {
+        // Otherwise, whoever empties a node would be told that it is empty.
+        if let Some(refusal) = immovable.filter(|_| fit.len() < count) {
+            return Err(refusal);
+        }
         return match (fit.len(), busy) {
             (0, 0) => Ok(Victims::None),
             (0, busy) => Ok(in_use(busy)),
@@ -135,6 +140,8 @@ pub struct Suitable<'a> {
     pub fit: Vec<&'a PodFact>,
     /// Number of further replicas that would fit if no other action used them.
     pub busy: usize,
+    /// Why further replicas that match are left alone, if there are some: the refusal of the first one.
+    pub immovable: Option<StartRefusal>,
     /// Why it is not known of further replicas whether they fit, if there are some: the nodes must be measured again.
     pub unmeasured: Option<String>,
 }
@@ -152,7 +159,7 @@ pub fn candidates<'a>(
     let nodes = admission::nodes_at_begin(ctx);
     // The result for each node, since several of the pods may be on it.
     let mut eligible: HashMap<Option<&NodeName>, Result<(), NodeRefusal>> = HashMap::new();
-    let (mut fit, mut busy, mut unmeasured) = (Vec::new(), 0, None);
+    let (mut fit, mut busy, mut immovable, mut unmeasured) = (Vec::new(), 0, None, None);
     let mut refused = Vec::new();
     for pod in Pods::of(ctx.world, scope).active() {
         let node = pod.node.as_ref();
@@ -163,8 +170,12 @@ pub fn candidates<'a>(
                 }
                 refused.push(choice_of(pod, false, why));
             }
-            Ok(()) if pod.reduced => refused.push(choice_of(pod, false, "its labels are too long to be kept")),
+            Ok(()) if pod.reduced => {
+                immovable.get_or_insert_with(|| reduced(&format!("pod {}", pod.id.key.name)));
+                refused.push(choice_of(pod, false, "its labels are too long to be kept"));
+            }
             Ok(()) if let Some(membership) = pod.membership => {
+                immovable.get_or_insert_with(|| not_alone(&format!("pod {}", pod.id.key.name), membership));
                 refused.push(choice_of(pod, false, &format!("its pods {membership}")));
             }
             Ok(()) if has_failed(ctx, pod) => refused.push(choice_of(pod, false, "could not be moved before")),
@@ -190,7 +201,7 @@ pub fn candidates<'a>(
     plan.pods = fit.iter().enumerate().map(|(rank, pod)| choice_of(pod, rank < count, words(rank < count))).collect();
     plan.pods.append(&mut refused);
     cut(&mut plan.pods, &mut plan.truncated);
-    Ok(Suitable { fit, busy, unmeasured })
+    Ok(Suitable { fit, busy, immovable, unmeasured })
 }
 
 /// Whether the action tried this pod and gave up.

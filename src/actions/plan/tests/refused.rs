@@ -379,8 +379,14 @@ fn pods_that_are_marked_without_their_template_are_left_alone(
     let pod: SlimPod = serde_json::from_value(json!({"metadata": metadata, "spec": spec})).expect("a pod");
     let membership = PodFact::from(pod).membership;
     let pod_a = json!({"name": "web-a"});
+    let all_of_a = json!({
+        "workload": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+        "from": {"nodeName": "a"}, "count": "All",
+    });
     for spec in [
         json!({"move": {"pod": pod_a, "to": {"nodeName": "d"}}}),
+        json!({"move": all_of_a}),
+        json!({"delete": all_of_a}),
         json!({"delete": {"pod": pod_a}}),
         json!({"swap": {"replica": {"pod": pod_a}, "with": [{"pod": {"name": "web-b"}}]}}),
         json!({"moveApplication": {"selector": {"app": "web"}, "from": {"nodeName": "a"}, "to": {"nodeName": "d"}}}),

@@ -387,6 +387,7 @@ fn replicas_that_belong_together_stay(#[values(true, false)] in_template: bool) 
         json!({"move": {"workload": db, "to": {"nodeName": "d"}}}),
         json!({"move": {"pod": {"name": "db-0"}, "to": {"nodeName": "d"}}}),
         json!({"move": {"pod": {"name": "db-0"}}}),
+        json!({"move": {"workload": db, "from": {"nodeName": "a"}, "count": "All"}}),
         json!({"create": {"workload": db, "to": {"nodeName": "d"}}}),
         json!({"delete": {"workload": db}}),
         json!({"moveApplication": {"selector": {"app": "db"}, "from": {"nodeName": "a"}, "to": {"nodeName": "d"}}}),
