@@ -65,7 +65,8 @@ pub fn pick<'a>(
         candidates(ctx, scope, ctx.work.from, &target, count, plan)?;
     let in_use =
         |busy: usize| Victims::Busy(format!("{busy} replicas of {} are in use by other actions", words(scope)));
-    if let Some(why) = unmeasured.filter(|_| ctx.work.all || fit.len() < count) {
+    // `count: All` without `upTo` stands for the most that an action may change, so it asks for every replica.
+    if let Some(why) = unmeasured.filter(|_| fit.len() < count) {
         return Ok(Victims::Unmeasured(why));
     }
     if ctx.work.all {

@@ -171,6 +171,24 @@ fn a_node_is_measured_again_before_a_second_action_relieves_it() {
     assert_eq!(stage.ready("two").1, "NotEnoughReplicas", "the reason is gone");
 }
 
+/// Node a is not measured after the first move, and the replica on node b is enough.
+#[test]
+fn at_most_one_of_all_does_not_wait_for_other_nodes() {
+    let mut stage = Stage::new();
+    stage.measure(&[("a", 0.95), ("b", 0.95), ("c", 0.3), ("d", 0.1)]);
+    let mut up_to_one = relieve();
+    up_to_one["move"]["count"] = json!("All");
+    up_to_one["move"]["upTo"] = json!(1);
+    for name in ["one", "two"] {
+        stage.act(name, up_to_one.clone());
+        stage.settle(name);
+        assert_eq!(stage.action(name).status.unwrap().slots.len(), 1, "{name}: {:?}", stage.ready(name));
+    }
+    // Nothing is left but the replica on node c, which is not busy.
+    stage.act("three", up_to_one);
+    stage.assert_waits_for_measurement("three", "waiting: another action is moving a replica from or to node a");
+}
+
 #[test]
 fn a_node_that_is_still_busy_is_relieved_again() {
     let mut stage = Stage::relieved();
