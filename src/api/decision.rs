@@ -268,7 +268,7 @@ pub enum Outcome {
     Served,
     /// mode: DryRun; in mode Auto, the decision would have been carried out.
     DryRun,
-    /// The target was already at its min or max; nothing changed.
+    /// Nothing changed: the target was already at its min or max, or there was no replica to move.
     Limited,
     /// The decision could not be carried out.
     Failed,

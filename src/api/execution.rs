@@ -217,7 +217,7 @@ pub enum ExecutionState {
     Executing,
     /// The change was made.
     Done,
-    /// The target was already at its min or max; nothing changed.
+    /// Nothing changed: the target was already at its min or max, or there was no replica to move.
     Limited,
     /// The decision could not be carried out.
     Failed,

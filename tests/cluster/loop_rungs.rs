@@ -424,6 +424,34 @@ fn a_workload_action_is_the_loops_own_and_its_end_is_the_end() {
     });
 }
 
+/// No replica has a reason to move when the action begins.
+#[test]
+fn a_move_that_finds_no_replica_gives_way_to_the_next_rung() {
+    loop_story("rung-action-nothing", async |testbed| {
+        Workload::deployment("web", 1).make(testbed).await?;
+        account(testbed, &[MAKES, &[("apps", "deployments", "get")]].concat()).await?;
+        let (from, to) = (json!({"where": "node.name == 'elsewhere'"}), json!({"where": "node.pods < 1000"}));
+        let moved = json!({"workloadAction": {"move": {"from": from, "to": to, "count": 2}}});
+        make(testbed, "web", on("Low", json!([moved, {"scale": {"by": 1, "max": 5}}]))).await?;
+        ready(testbed, "web", "True", "Running").await?;
+        let time = push(testbed, "web", json!({"cpu": "2"})).await?;
+        let status = travelled(testbed, "web", time).await?.2.and_then(|execution| execution.status);
+        let status = status.context("it did not act")?;
+        let message = status.message.unwrap_or_default();
+        ensure!(status.state == Some(ExecutionState::Limited) && message.contains("nothing to do"), "{message}");
+        ensure!(status.carried_out.is_none(), "{:?}", status.carried_out);
+        says(testbed, "web", "LastActionSucceeded", ("True", "Limited")).await?;
+        let actions = testbed.api::<WorkloadAction>().list(&ListParams::default()).await?.items;
+        let status = actions.first().and_then(|action| action.status.clone()).context("no action")?;
+        ensure!(status.summary.is_some_and(|summary| summary.done == "0/0"), "{:?}", status.conditions);
+
+        let time = push(testbed, "web", json!({"cpu": "2"})).await?;
+        travelled(testbed, "web", time).await?.2.context("it did not act")?;
+        ensure!(replicas(testbed, "web").await?.1 == 2, "the next rung scales");
+        Ok(())
+    });
+}
+
 /// The account needs the permissions of the action's author.
 #[test]
 fn an_action_that_the_loop_may_not_make_names_the_right() {

@@ -93,7 +93,7 @@ reasons! {
     Proposed,
     /// The proposal is void: its alarm has ended or the policy has changed.
     Withdrawn,
-    /// The target was already at its min or max; nothing changed.
+    /// Nothing changed: the target was already at its min or max, or there was no replica to move.
     Limited,
     /// The decision could not be carried out; the message says why.
     Failed,

@@ -15,7 +15,8 @@ use ganglion_core::quantity;
 /// Pause of a ladder whose last rung reached its bounds. Other loops or users may make room meanwhile.
 pub const LIMITED_PAUSE: SignedDuration = SignedDuration::from_mins(5);
 
-/// Pause of a ladder whose last rung failed. Somebody may grant a missing right meanwhile.
+/// Pause of a ladder whose last rung failed, or found no replica to move. Somebody may grant a missing right, or create
+/// replicas, meanwhile.
 pub const FAILED_PAUSE: SignedDuration = SignedDuration::from_mins(1);
 
 /// The next step on a ladder.

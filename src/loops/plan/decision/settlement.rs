@@ -39,10 +39,11 @@ pub fn apply_outcome(rules: &DecisionRules, status: &mut DecisionStatus, input: 
     let is_same = rules.has_rung(&chosen);
     let rung = usize::try_from(chosen.rung).ok().filter(|_| is_same).unwrap_or(0);
     match outcome {
-        Outcome::Limited if is_same => {
+        // New replicas may match at any time, but the bounds of another action stay.
+        Outcome::Limited if is_same && chosen.action.workload_action.is_none() => {
             set_ladder(status, ladder.failed(rung, later(at, ladder::LIMITED_PAUSE)));
         }
-        Outcome::Failed if is_same => {
+        Outcome::Limited | Outcome::Failed if is_same => {
             set_ladder(status, ladder.failed(rung, later(at, ladder::FAILED_PAUSE)));
         }
         // If the alarm was cleared in the meantime, its ladder starts again.

@@ -143,8 +143,18 @@ fn end(
     let (before, after) = if claimed { (old.before.clone(), old.after.clone()) } else { (None, None) };
     let tag = if claimed { old.tag.clone() } else { context.tag.cloned() };
     let effective = if state == ExecutionState::Done { after.clone() } else { None };
-    // A claim of which no request was accepted has changed nothing.
-    let has_changed = claimed && (state == ExecutionState::Done || context.sent == Sent::Maybe);
+    // A claim of which no request was accepted has changed nothing, and neither has a WorkloadAction without replicas.
+    let has_changed = claimed
+        && match state {
+            ExecutionState::Done => true,
+            ExecutionState::Limited => false,
+            ExecutionState::Idle
+            | ExecutionState::Claimed
+            | ExecutionState::Executing
+            | ExecutionState::Failed
+            | ExecutionState::Overtaken
+            | ExecutionState::Lost => context.sent == Sent::Maybe,
+        };
     let carried_out = has_changed.then(|| CarriedOut { seq, at: micro_time(context.now) }).or(old.carried_out.clone());
     let changed = if state == ExecutionState::Done { last_change(context) } else { None };
     let mut last_changes = old.last_changes.clone();

@@ -47,6 +47,7 @@ pub fn resume(context: &ExecutionContext, claim: &Claim) -> ExecutionStep {
     match progress(context, claim, seen) {
         ClaimProgress::ReadTarget => ExecutionStep::ReadTarget,
         ClaimProgress::Done(message) => end(ExecutionState::Done, LoopReason::Done, &message),
+        ClaimProgress::Limited(message) => end(ExecutionState::Limited, LoopReason::Limited, &message),
         ClaimProgress::Overtaken(message) => end(ExecutionState::Overtaken, LoopReason::Overtaken, &message),
         ClaimProgress::Failed(message) => end(ExecutionState::Failed, LoopReason::Failed, &message),
         ClaimProgress::Lost(message) => end(ExecutionState::Lost, LoopReason::Lost, &message),
@@ -218,6 +219,9 @@ fn action(
         Some(WorkloadActionState::Succeeded(message)) => {
             ClaimProgress::Done(format!("WorkloadAction {name}: {message}"))
         }
+        Some(WorkloadActionState::NothingToDo(message)) => {
+            ClaimProgress::Limited(format!("WorkloadAction {name}: {message}"))
+        }
         Some(WorkloadActionState::Failed(message)) => {
             ClaimProgress::Failed(format!("WorkloadAction {name}: {message}"))
         }
@@ -252,13 +256,14 @@ fn action_spec(context: &ExecutionContext, template: &ActionTemplate) -> Workloa
             count: delete.count.map(ReplicaCount::Number),
             up_to: None,
         }),
+        // Between the decision and its turn, replicas may have left: then fewer move, or none.
         move_: template.move_.as_ref().map(|moved| Move {
             workload: Some(workload.clone()),
             pod: None,
             from: moved.from.clone(),
             to: Some(moved.to.clone()),
-            count: moved.count.map(ReplicaCount::Number),
-            up_to: None,
+            count: Some(ReplicaCount::All),
+            up_to: Some(moved.count.unwrap_or(1)),
         }),
         disruption: template.disruption.unwrap_or_default(),
         timeouts: template

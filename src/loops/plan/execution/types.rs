@@ -247,6 +247,8 @@ pub struct PodResize {
 pub enum WorkloadActionState {
     Running(String),
     Succeeded(String),
+    /// It has ended well without a replica to act on.
+    NothingToDo(String),
     Failed(String),
 }
 
@@ -258,6 +260,7 @@ impl From<&WorkloadAction> for WorkloadActionState {
             ready.map_or_else(|| "was created".to_owned(), |ready| format!("{}: {}", ready.reason, ready.message));
         match (&status.finished_at, ready) {
             (None, _) => Self::Running(words),
+            (Some(_), Some(ready)) if ready.status == "True" && status.replicas == Some(0) => Self::NothingToDo(words),
             (Some(_), Some(ready)) if ready.status == "True" => Self::Succeeded(words),
             (Some(_), _) => Self::Failed(words),
         }
@@ -379,6 +382,8 @@ pub enum ClaimProgress {
     Overtaken(String),
     /// The effect is in progress.
     Running(String),
+    /// The effect has ended, and there was nothing to change.
+    Limited(String),
     /// The effect failed.
     Failed(String),
     /// The result cannot be known.

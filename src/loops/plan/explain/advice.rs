@@ -8,7 +8,7 @@ use crate::proposal::{self, Proposal};
 use ganglion_api::closed_loop::LoopMode;
 use ganglion_api::closed_loop::metric::{Metric, Push};
 use ganglion_api::closed_loop::reasons::LoopReason;
-use ganglion_api::decision::{Outcome, Rejected};
+use ganglion_api::decision::{Chosen, Outcome, Rejected};
 use ganglion_api::marks;
 use ganglion_core::conditions::DATA_AVAILABLE;
 use ganglion_core::names;
@@ -46,7 +46,11 @@ pub fn advice(subject: &ExplainedLoop) -> Vec<Advice> {
     let decided = subject.decided();
     all.extend(decided.iter().flat_map(|decided| &decided.rejected).filter_map(rejected).map(say));
     let last = decided.and_then(|decided| decided.history.last());
-    if last.and_then(|entry| entry.outcome) == Some(Outcome::Limited) {
+    let is_chosen = |chosen: &&Chosen| last.is_some_and(|last| last.seq == chosen.seq);
+    let chosen = decided.and_then(|decided| decided.chosen.as_ref()).filter(is_chosen);
+    // A WorkloadAction has no bounds: it found no replica.
+    let has_bounds = chosen.is_none_or(|chosen| chosen.action.workload_action.is_none());
+    if has_bounds && last.and_then(|entry| entry.outcome) == Some(Outcome::Limited) {
         all.push(say("Its last action reached its min or max: change the bound to allow more."));
     }
     if all.is_empty() {

@@ -372,7 +372,9 @@ fn tracking(case: &AssessmentInput, hops: ChildStatuses, stamp: Stamp) -> Option
 fn last_action(case: &AssessmentInput, hops: ChildStatuses, stamp: Stamp) -> Option<Condition> {
     let last = conditions::find(&hops.execution?.conditions, LAST_ACTION_SUCCEEDED)?;
     let message = match (last.status.as_str(), LoopReason::of(&last.reason)) {
-        ("True", LoopReason::Limited) => "the target was at its min or max; nothing was changed",
+        ("True", LoopReason::Limited) => {
+            "nothing was changed: the target was at its min or max, or there was no replica to move"
+        }
         ("True", _) => "the last action was carried out",
         _ => &last.message,
     };

@@ -132,6 +132,28 @@ fn a_decision_counts_if_it_changed_something(#[case] state: &str, #[case] carrie
     assert_eq!(this.decision.seq == 2, is_free, "{:?}", this.decision.rejected);
 }
 
+/// New replicas may match at any time, so the ladder pauses for a minute only.
+#[test]
+fn a_move_that_found_no_replica_gives_way_to_the_next_rung() {
+    let moved = json!({"workloadAction": {"move": {"to": {"nodeName": "b"}}}});
+    let scaled = json!({"scale": {"by": 1, "max": 9}});
+    let execution = |value: Value| -> ExecutionStatus { serde_json::from_value(value).unwrap() };
+    let ended = execution(json!({"seq": 1, "state": "Limited", "since": "2026-11-18T11:06:40.000000Z"}));
+    let after = |ladder: Value, second: i64| {
+        let mut this = monitored(0);
+        let actions = json!([{"when": {"metric": "cpu", "side": "Low"}, "ladder": ladder}]);
+        this.spec.actions = serde_json::from_value(actions).unwrap();
+        alone(&mut this, &execution(json!({"seq": 0})), "exe", 0);
+        this.monitoring.tag.as_mut().unwrap().sequence += 1;
+        this.monitoring.values.iter_mut().for_each(|reading| reading.at = crate::common::micro_time(at(second)));
+        alone(&mut this, &ended, "exe", second);
+        (this.decision.seq, this.decision.history.last().unwrap().rung, counters(&this, "cpu").2)
+    };
+    assert_eq!(after(json!([moved, scaled]), 1), (2, 1, 1), "the next rung");
+    assert_eq!(after(json!([moved]), 59), (1, 0, 2), "no rung is left");
+    assert_eq!(after(json!([moved]), 60), (2, 0, 1), "the same rung again");
+}
+
 /// A loop that tunes this one raises no rank because of dry runs.
 #[test]
 fn a_dry_run_serves_nothing() {

@@ -18,6 +18,7 @@ use ganglion_api::closed_loop::policy::Tuning;
 use ganglion_api::closed_loop::reasons::LoopReason;
 use ganglion_api::decision::{Chosen, Outcome};
 use ganglion_api::execution::{CarriedOut, ExecutionSpec, ExecutionState, ExecutionStatus};
+use ganglion_api::workload_action::ReplicaCount;
 use ganglion_core::conditions::{self, Stamp};
 use ganglion_core::facts::Uid;
 
@@ -470,6 +471,7 @@ fn a_workload_action_is_made_once_and_its_end_is_the_end() {
     assert!(name.starts_with("slow-1-") && name.len() < 64);
     let moved = spec.move_.unwrap();
     assert_eq!(moved.workload.unwrap().name, "web");
+    assert_eq!((moved.count, moved.up_to), (Some(ReplicaCount::All), Some(1)), "at most one");
     let running = TargetState::WorkloadAction(Some(WorkloadActionState::Running("Readying".into())));
     let step = bench.next(&running);
     bench.recorded(step);
@@ -478,6 +480,11 @@ fn a_workload_action_is_made_once_and_its_end_is_the_end() {
     let ended = |end| TargetState::WorkloadAction(Some(end));
     let under_way = bench.status.clone();
     bench.ends(&ended(WorkloadActionState::Succeeded("moved".into())), ExecutionState::Done, LoopReason::Done);
+    assert!(bench.status.carried_out.is_some());
+    bench.status = under_way.clone();
+    let nothing = ended(WorkloadActionState::NothingToDo("no replica".into()));
+    bench.ends(&nothing, ExecutionState::Limited, LoopReason::Limited);
+    assert_eq!(bench.status.carried_out, None, "it changed nothing");
     bench.status = under_way.clone();
     bench.ends(&ended(WorkloadActionState::Failed("NodeFull".into())), ExecutionState::Failed, LoopReason::Failed);
     bench.status = under_way;

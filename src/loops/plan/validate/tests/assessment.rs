@@ -244,7 +244,7 @@ fn a_reason_is_shown_before_the_first_value(#[case] unknown: &[(&str, &str)], #[
 #[rstest]
 #[case("False", "Failed", "why")]
 #[case("False", "Lost", "why")]
-#[case("True", "Limited", "the target was at its min or max; nothing was changed")]
+#[case("True", "Limited", "nothing was changed: the target was at its min or max, or there was no replica to move")]
 #[case("True", "Done", "the last action was carried out")]
 fn the_end_of_an_action_is_no_matter_of_ready(#[case] status: &str, #[case] reason: &str, #[case] expected: &str) {
     let data = watched("True", "AllKnown", "2 metrics have a value");
