@@ -1,6 +1,7 @@
 //! Actions of the user at each station, and checks of their results.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use ganglion_api::closed_loop::ClosedLoop;
@@ -9,6 +10,7 @@ use ganglion_api::monitoring::Monitoring;
 use ganglion_api::node_config::NodeConfig;
 use ganglion_api::node_config::status::NodeValue;
 use ganglion_api::swarm_pool::SwarmPool;
+use ganglion_api::workload_action::WorkloadAction;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{ListParams, PostParams};
@@ -195,6 +197,7 @@ impl HeatChain<'_> {
         Ok(vec![
             same("pods since then, on the same nodes", after.pods.len(), before.pods == after.pods),
             same("actions, none since then", after.actions, before.actions == after.actions),
+            StationCheck::new("actions that failed", list(&self.failed()), self.failed().is_empty()),
             same("replicas", after.replicas, before.replicas == after.replicas),
         ])
     }
@@ -219,6 +222,17 @@ impl HeatChain<'_> {
         let begun: BTreeSet<String> = self.story.pods().into_iter().map(|(name, _)| name).collect();
         let new = pods_of(seen, WEB).filter(|pod| serves(pod) && !begun.contains(&pod.name_any()));
         new.map(|pod| (pod.name_any(), node_of(pod))).collect()
+    }
+
+    /// Actions that have ended without success.
+    fn failed(&self) -> Vec<String> {
+        let has_failed = |action: &&Arc<WorkloadAction>| {
+            let status = action.status.as_ref();
+            let ready = status.and_then(|status| condition(&status.conditions, "Ready"));
+            status.is_some_and(|status| status.finished_at.is_some())
+                && ready.is_none_or(|ready| ready.status != "True")
+        };
+        self.eye.look(|seen: &Seen| seen.actions.values().filter(has_failed).map(|action| action.name_any()).collect())
     }
 
     /// Pods of this app on the hot rack.
