@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use testkit::NODE_OWNER;
 use testkit::action::with;
 use testkit::eye::Seen;
+use testkit::kstatus::ready;
 use testkit::plane::kubeconfig;
 use testkit::plugin::Plugin;
 use testkit::proxy::gate::HoldPoint;
@@ -59,6 +60,13 @@ impl User {
 fn said(output: Output) -> Result<(i32, String)> {
     let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
     Ok((output.status.code().context("it was killed")?, text))
+}
+
+/// Interrupts a drain, as Ctrl-C does. Returns its exit code and output.
+async fn interrupted(child: Child) -> Result<(i32, String)> {
+    let pid = child.id().context("it has ended")?.to_string();
+    Command::new("kill").args(["-INT", &pid]).status().await?;
+    said(child.wait_with_output().await?)
 }
 
 fn ends(found: &(i32, String), code: i32, words: &[&str]) -> Result<()> {
@@ -304,15 +312,12 @@ fn a_drain_that_was_interrupted_goes_on_or_is_undone() {
         testbed.operator.lock().await.kill();
         let child = user.begin(&[home, "-w"])?;
         testbed.eye.until("the action of the drain", made).await?;
-        let pid = child.id().context("it has ended")?.to_string();
-        Command::new("kill").args(["-INT", &pid]).status().await?;
-        let interrupted = said(child.wait_with_output().await?)?;
         let words = [
             "Interrupted. 1 action continues in the cluster: ",
             &format!("kubectl ganglion drain {home} -w"),
             &format!("kubectl ganglion drain {home} --uncordon"),
         ];
-        ends(&interrupted, INTERRUPTED, &words)?;
+        ends(&interrupted(child).await?, INTERRUPTED, &words)?;
         let lease = json!({"spec": {"holderIdentity": ""}}).to_string();
         testbed.kubectl(&["patch", "lease", "ganglion", "--type=merge", "-p", &lease], None).await?;
         let late = user.drain(&[home, "--timeout", "1s", "--lease-namespace", &testbed.ns]).await?;
@@ -358,20 +363,26 @@ fn the_end_of_the_time_names_pods_that_wait_for_room() {
         let old = single(testbed, &nodes, "old", recreate, json!({})).await?;
         // Others take the room between the plan and the eviction.
         let mut held = testbed.proxy.hold(1, HoldPoint::Before, |write| write.is_on("pods/eviction"));
-        let child = user.begin(&[&home, "--disruption", "--timeout", "15s"])?;
+        let child = user.begin(&[&home, "--disruption"])?;
         held.reached().await.context("no eviction")?;
         let guest = json!({"metadata": {"name": "guest", "labels": {BARE: "yes"}}, "spec": with(nodes.terms(), json!({
             "nodeName": other, "containers": [{"name": "main", "image": "registry.example/app:1"}]}))});
         testbed.create::<Pod>(guest).await?;
         held.release();
-        let drained = said(child.wait_with_output().await?)?;
-        let waiting: Vec<String> = pods_of(&testbed.eye.now(), "old").map(|pod| pod.name_any()).collect();
-        ensure!(waiting.len() == 1, "not one pod of the workload: {waiting:?}");
-        let words = [&*format!("pending: {} Pod/{} of ReplicaSet/old-", testbed.ns, waiting[0]), "nodes are available"];
+        let waits = |seen: &Seen| {
+            let mut all = pods_of(seen, "old");
+            let only = all.next().filter(|_| all.next().is_none())?;
+            let mut conditions = only.status.as_ref()?.conditions.iter().flatten();
+            conditions.any(|one| one.reason.as_deref() == Some("Unschedulable")).then(|| only.name_any())
+        };
+        let waiting = testbed.eye.until("one pod of the workload, which waits for room", waits).await?;
+        ends(&interrupted(child).await?, INTERRUPTED, &[])?;
+        let drained = user.drain(&[&home, "--disruption", "--timeout", "1s"]).await?;
+        let words = [&*format!("pending: {} Pod/{waiting} of ReplicaSet/old-", testbed.ns), "nodes are available"];
         ends(&drained, TIMED_OUT, &words)?;
         let report = user.drain(&[&home, "--disruption", "--timeout", "1s", "-o", "json"]).await?;
         let report: Value = serde_json::from_str(&report.1).with_context(|| report.1.clone())?;
-        ensure!(report["pending"][0]["name"] == json!(waiting[0]), "{report}");
+        ensure!(report["pending"][0]["name"] == json!(waiting), "{report}");
         testbed.kubectl(&["delete", "pod", "guest", "--wait"], None).await?;
         ends(&user.drain(&[&home, "--disruption"]).await?, EMPTY, &["is empty but for DaemonSets"])?;
         let verdict = old.at_rest(testbed, 1).await?;
@@ -500,7 +511,11 @@ fn a_budget_that_allows_nothing_is_told() {
         // More than the existing replicas.
         let patch = json!({"spec": {"minAvailable": 4}}).to_string();
         testbed.kubectl(&["patch", "pdb", "web", "--type=merge", "-p", &patch], None).await?;
-        let drained = user.drain(&[home, "--timeout", "8s", "-w"]).await?;
+        let child = user.begin(&[home, "-w"])?;
+        let is_blocked = |seen: &Seen| (ready(seen.actions.values().next()?)?.1 == "BudgetBlocked").then_some(());
+        testbed.eye.until("the budget in the way of the action", is_blocked).await?;
+        ends(&interrupted(child).await?, INTERRUPTED, &[])?;
+        let drained = user.drain(&[home, "--timeout", "1s", "-w"]).await?;
         let words = ["BudgetBlocked: ", "PodDisruptionBudget web: ", "The time is over.", "Its action goes on."];
         ends(&drained, TIMED_OUT, &words)?;
         let patch = json!({"spec": {"minAvailable": 2}}).to_string();
