@@ -22,6 +22,9 @@ use crate::process::{self, free_port};
 /// take seconds, so a shorter lease would be lost.
 pub const SHORT_LEASE: &str = "lease: {durationSeconds: 8, renewDeadlineSeconds: 6, retrySeconds: 1}";
 
+/// Last words of an operator that has lost its lease.
+const LEASE_LOST: &str = "the lease is lost";
+
 /// Maximum time of a graceful stop.
 const FAREWELL: Duration = Duration::from_secs(60);
 
@@ -36,6 +39,8 @@ pub struct Operator {
     port: u16,
     keep: bool,
     child: Option<Child>,
+    /// Length of the log in bytes at the last start.
+    begun: u64,
 }
 
 impl Operator {
@@ -59,8 +64,8 @@ impl Operator {
         let (file, bind) = (file.display().to_string(), format!("127.0.0.1:{port}"));
         let options = ["--kubeconfig", &file, "--bind", &bind];
         let arguments = words.iter().chain(&options).map(|text| (*text).to_owned()).collect();
-        let operator =
-            Self { home: home.to_owned(), program, arguments, variables: Vec::new(), port, keep: false, child: None };
+        let (home, variables) = (home.to_owned(), Vec::new());
+        let operator = Self { home, program, arguments, variables, port, keep: false, child: None, begun: 0 };
         File::create(operator.log())?;
         Ok(operator)
     }
@@ -99,6 +104,7 @@ impl Operator {
     /// Starts the process; [`Self::ready`] waits until it is ready.
     pub fn start(&mut self) -> Result<()> {
         let log = File::options().append(true).open(self.log())?;
+        self.begun = log.metadata()?.len();
         // A process that is kept needs its own session. Otherwise it must end when this process is killed.
         let mut command = match self.keep {
             true => Command::new("setsid"),
@@ -167,6 +173,21 @@ impl Operator {
             Some(child) => Ok(child.try_wait()?),
             None => Ok(None),
         }
+    }
+
+    /// Starts the process again if it has lost its lease, which ends it. In a cluster, the kubelet does that. On a busy
+    /// machine, an API server that restarts may not answer for longer than a lease lasts. Returns whether it did.
+    pub fn restart_after_lease(&mut self) -> Result<bool> {
+        if self.ended()?.is_none_or(|status| status.success()) {
+            return Ok(false);
+        }
+        let log = fs::read(self.log())?;
+        let since = usize::try_from(self.begun).ok().and_then(|begun| log.get(begun..)).unwrap_or_default();
+        let is_lost = String::from_utf8_lossy(since).contains(LEASE_LOST);
+        if is_lost {
+            self.start()?;
+        }
+        Ok(is_lost)
     }
 
     /// Sends SIGKILL and waits for the end of the process.
@@ -264,4 +285,41 @@ fn write_private(path: &Path, text: &str) -> Result<()> {
     let mut file = File::options().write(true).create_new(true).mode(0o600).open(path)?;
     file.write_all(text.as_bytes())?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOST: &str = "echo 'Error: the lease is lost: late'; exit 1";
+
+    /// A process of this script, which has ended.
+    fn ended(home: &Path, script: &str) -> Operator {
+        let file = home.join("script");
+        fs::write(&file, script).unwrap();
+        let mut operator = Operator::other("/bin/sh".into(), &file.display().to_string(), home, "").unwrap();
+        operator.start().unwrap();
+        crate::block_on(operator.end()).unwrap().expect("it ends");
+        operator
+    }
+
+    #[test]
+    fn only_an_operator_without_its_lease_is_started_again() {
+        let home = tempfile::tempdir().unwrap();
+        for (script, expected) in
+            [(LOST, true), ("echo 'no permission'; exit 1", false), ("echo 'the lease is lost'; exit 0", false)]
+        {
+            assert_eq!(ended(home.path(), script).restart_after_lease().unwrap(), expected, "{script}");
+        }
+    }
+
+    #[test]
+    fn words_of_an_earlier_run_do_not_count() {
+        let home = tempfile::tempdir().unwrap();
+        let mut operator = ended(home.path(), LOST);
+        fs::write(home.path().join("script"), "exit 1").unwrap();
+        assert!(operator.restart_after_lease().unwrap());
+        crate::block_on(operator.end()).unwrap().expect("it ends");
+        assert!(!operator.restart_after_lease().unwrap());
+    }
 }

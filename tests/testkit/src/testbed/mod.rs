@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use futures::{FutureExt, StreamExt, stream};
 use ganglion_api::closed_loop::ClosedLoop;
 use ganglion_api::workload_action::WorkloadAction;
@@ -48,6 +48,9 @@ use crate::{block_on, kstatus, root};
 const TESTBEDS: usize = 8;
 /// Maximum duration of a story. The longest ones take five minutes; some build a program first, once per machine.
 const LONGEST: Duration = Duration::from_secs(45 * 60);
+
+/// Interval at which a testbed looks whether its operator has ended.
+const RESTART_PAUSE: Duration = Duration::from_millis(100);
 
 static TURNS: Semaphore = Semaphore::const_new(TESTBEDS);
 static COUNT: AtomicUsize = AtomicUsize::new(0);
@@ -147,8 +150,11 @@ async fn run_story_on(
         rest_clean(&testbed).await
     };
     let bounded = async {
-        let ended = tokio::time::timeout(LONGEST, run).await;
-        ended.with_context(|| format!("the story has not ended within {LONGEST:?}"))?
+        tokio::select! {
+            ended = run => ended,
+            Err(failed) = testbed.keep_running() => Err(failed),
+            () = tokio::time::sleep(LONGEST) => bail!("the story has not ended within {LONGEST:?}"),
+        }
     };
     let ended = AssertUnwindSafe(bounded).catch_unwind().await;
     let complaint = match ended {
@@ -189,6 +195,16 @@ impl Testbed {
         let operator = operator(home.path(), FIRST, &ns, &kubeconfig)?;
         let eye = Eye::open(&client, &ns).await?;
         Ok(Self { plane, client, ns, eye, proxy, operator: Mutex::new(operator), home })
+    }
+
+    /// Starts the operator again whenever it has lost its lease.
+    async fn keep_running(&self) -> Result<()> {
+        loop {
+            if let Ok(mut operator) = self.operator.try_lock() {
+                operator.restart_after_lease()?;
+            }
+            tokio::time::sleep(RESTART_PAUSE).await;
+        }
     }
 
     /// Deletes everything that costs other stories time; the namespace controller deletes the rest.
