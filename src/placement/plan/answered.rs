@@ -8,14 +8,14 @@
 //! Pods are forgotten once they are bound, finished or gone, or when the scheduler asks again without result. Nodes are
 //! named by their index in the inventory.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ops::{Add, Sub};
 
 use jiff::{SignedDuration, Timestamp};
 
 use super::placed_pod::PlacedPod;
-use super::world::PlacementWorld;
-use ganglion_core::facts::{Key, NodeName, OutsidePodFact, Requests, Uid};
+use super::world::{PlacementWorld, waits};
+use ganglion_core::facts::{Key, NodeName, Requests, Uid};
 use ganglion_core::world::World;
 
 /// Maximum time from an answer to the binding. Binding takes milliseconds; volumes that are created for the pod take
@@ -155,6 +155,8 @@ pub struct AnsweredPods {
     version: u64,
     /// The last two pods, the newest first.
     newest: Vec<(Uid, Timestamp)>,
+    /// Pods that were recorded since the last call of [`Self::forget_settled`]: they may have been bound before.
+    unchecked: HashSet<Uid>,
 }
 
 impl AnsweredPods {
@@ -252,11 +254,13 @@ impl AnsweredPods {
             change(&mut self.likely, place, |load| load + answered.load);
         }
         self.pods.insert(pod.uid.clone(), answered);
+        self.unchecked.insert(pod.uid.clone());
         self.version += 1;
     }
 
     fn remove(&mut self, pod: &Uid) -> Option<AnsweredPod> {
         let answered = self.pods.remove(pod)?;
+        self.unchecked.remove(pod);
         for place in answered.nodes.places() {
             change(&mut self.possible, place, |load| load - answered.load);
         }
@@ -266,18 +270,33 @@ impl AnsweredPods {
         Some(answered)
     }
 
-    /// Whether a pod can be forgotten.
+    /// Whether a pod can be forgotten, although the world is that of the last call of [`Self::forget_settled`].
     pub fn is_behind(&self, world: &World, now: Timestamp) -> bool {
-        self.pods.iter().any(|(uid, pod)| pod.is_settled(uid, world, now))
+        self.unchecked.iter().chain(self.late(now)).any(|uid| self.is_settled(uid, world, now))
     }
 
-    /// Forgets the pods that are bound, finished or gone, and those whose time is over.
-    pub fn forget_settled(&mut self, world: &World, now: Timestamp) {
-        let settled = self.pods.iter().filter(|(uid, pod)| pod.is_settled(uid, world, now));
-        let settled: Vec<Uid> = settled.map(|(uid, _)| uid.clone()).collect();
+    /// Forgets the pods that are bound, finished or gone, and those whose time is over. `checked`: clock of the world at
+    /// the last call. Without its log, each request about a pod would look up all pods of a burst.
+    pub fn forget_settled(&mut self, world: &World, checked: u64, now: Timestamp) {
+        let settled: Vec<Uid> = match world.settled_since(checked) {
+            Some(changed) => changed.chain(&self.unchecked).chain(self.late(now)).cloned().collect(),
+            None => self.pods.keys().cloned().collect(),
+        };
+        self.unchecked.clear();
         for uid in &settled {
-            self.remove(uid);
+            if self.is_settled(uid, world, now) {
+                self.remove(uid);
+            }
         }
+    }
+
+    fn is_settled(&self, uid: &Uid, world: &World, now: Timestamp) -> bool {
+        self.pods.get(uid).is_some_and(|pod| pod.is_settled(uid, world, now))
+    }
+
+    /// Pods that may be forgotten without a change of the world.
+    fn late(&self, now: Timestamp) -> impl Iterator<Item = &Uid> {
+        self.pods.iter().filter(move |(_, pod)| pod.age(now) > WATCH_DELAY).map(|(uid, _)| uid)
     }
 
     /// Forgets all pods. Must be called when the indexes of nodes change.
@@ -365,20 +384,14 @@ impl AnsweredPod {
         }
     }
 
+    fn age(&self, now: Timestamp) -> SignedDuration {
+        now.duration_since(self.at).abs()
+    }
+
     fn is_settled(&self, uid: &Uid, world: &World, now: Timestamp) -> bool {
-        let age = now.duration_since(self.at).abs();
         match waits(world, &self.key, uid) {
-            Some(waits) => !waits || age > BINDING,
-            None => self.cached || age > WATCH_DELAY || world.was_deleted(uid),
+            Some(waits) => !waits || self.age(now) > BINDING,
+            None => self.cached || self.age(now) > WATCH_DELAY || world.was_deleted(uid),
         }
     }
-}
-
-/// Whether a pod can still be bound; None if it is not in the cache.
-fn waits(world: &World, key: &Key, uid: &Uid) -> Option<bool> {
-    if let Some(pod) = world.pod(key).filter(|pod| pod.id.uid == *uid) {
-        return Some(pod.node.is_none() && pod.is_active());
-    }
-    let outside = world.get::<OutsidePodFact>(key).filter(|pod| pod.id.uid == *uid)?;
-    Some(outside.node.is_none() && !outside.finished)
 }

@@ -42,7 +42,7 @@ impl Inventory {
         }
         self.learned.follow(world, self.clock);
         // A pod stops being on its way in the same step in which its node's record includes it.
-        self.answered.forget_settled(world, now);
+        self.answered.forget_settled(world, self.clock, now);
         self.clock = world.placement_clock();
     }
 

@@ -15,7 +15,7 @@ use ganglion_core::world::{Fact, Follows, Requeue, State, World};
 /// Maximum number of remembered nodes, each with its last change.
 const MAX_CHANGES: usize = 20_000;
 
-/// Maximum number of remembered created pods, and of remembered failures.
+/// Maximum number of remembered created pods, of pods that were bound or have ended, and of failures.
 const MAX_ARRIVALS: usize = 4096;
 
 /// Logs of changes with a clock of their own, so that any number of readers can catch up.
@@ -28,6 +28,10 @@ struct PlacementIndex {
     /// Entries up to this clock may have been dropped.
     forgotten: u64,
     arrivals: VecDeque<Arrival>,
+    /// Pods by the clock at which they stopped waiting for a node.
+    settled: VecDeque<(u64, Uid)>,
+    /// Entries of `settled` up to this clock may have been dropped.
+    settled_forgotten: u64,
     failures: VecDeque<PodFailure>,
     /// Number of pods that kubelets have refused.
     refused: u64,
@@ -108,7 +112,27 @@ impl PlacementIndex {
         }
     }
 
+    fn settled(&mut self, pod: &Uid) {
+        self.clock += 1;
+        self.settled.push_back((self.clock, pod.clone()));
+        if self.settled.len() > MAX_ARRIVALS
+            && let Some((clock, _)) = self.settled.pop_front()
+        {
+            self.settled_forgotten = clock;
+        }
+    }
+
+    /// Logs a pod that does not wait for a node any more, or never did. The arguments say whether it waits.
+    fn wait(&mut self, old: Option<(&Uid, bool)>, new: Option<(&Uid, bool)>) {
+        if let Some((pod, false)) = new
+            && old != new
+        {
+            self.settled(pod);
+        }
+    }
+
     fn deletion(&mut self, pod: &Uid) {
+        self.settled(pod);
         if !self.deleted.insert(pod.clone()) {
             return;
         }
@@ -139,6 +163,23 @@ pub fn is_placed(pod: &PodFact) -> bool {
     !pod.mirror && pod.controller.as_ref().is_none_or(|owner| owner.kind != "DaemonSet")
 }
 
+/// A pod, and whether it waits for a node.
+fn wait_of(pod: &PodFact) -> (&Uid, bool) {
+    (&pod.id.uid, pod.node.is_none() && pod.is_active())
+}
+
+fn outside_wait_of(pod: &OutsidePodFact) -> (&Uid, bool) {
+    (&pod.id.uid, pod.node.is_none() && !pod.finished)
+}
+
+/// Whether a pod waits for a node; None if it is not in the cache.
+pub fn waits(world: &World, key: &Key, uid: &Uid) -> Option<bool> {
+    let is_it = |(found, _): &(&Uid, bool)| *found == uid;
+    let own = world.get::<PodFact>(key).map(wait_of).filter(is_it);
+    let outside = || world.get::<OutsidePodFact>(key).map(outside_wait_of).filter(is_it);
+    own.or_else(outside).map(|(_, waits)| waits)
+}
+
 /// Queries of placement.
 pub trait PlacementWorld {
     /// Clock that grows with each change that placement reads.
@@ -149,6 +190,9 @@ pub trait PlacementWorld {
 
     /// The recently created pods after this clock.
     fn arrivals_since(&self, clock: u64) -> impl Iterator<Item = &Arrival>;
+
+    /// The pods that were bound, have finished or were deleted after this clock; None if older entries were dropped.
+    fn settled_since(&self, clock: u64) -> Option<impl Iterator<Item = &Uid>>;
 
     /// The recent failures after this clock.
     fn failures_since(&self, clock: u64) -> impl Iterator<Item = &PodFailure>;
@@ -179,6 +223,12 @@ impl PlacementWorld for World {
     fn arrivals_since(&self, clock: u64) -> impl Iterator<Item = &Arrival> {
         let arrivals = &index(self).arrivals;
         arrivals.range(arrivals.partition_point(|arrival| arrival.clock <= clock)..)
+    }
+
+    fn settled_since(&self, clock: u64) -> Option<impl Iterator<Item = &Uid>> {
+        let PlacementIndex { settled, settled_forgotten, .. } = index(self);
+        let later = settled.range(settled.partition_point(|(at, _)| *at <= clock)..);
+        (clock >= *settled_forgotten).then(|| later.map(|(_, pod)| pod))
     }
 
     fn failures_since(&self, clock: u64) -> impl Iterator<Item = &PodFailure> {
@@ -237,6 +287,7 @@ impl Follows<PodFact> for PlacementIndex {
             self.deletion(&pod.id.uid);
         }
         self.holds(old.and_then(PodFact::held), new.and_then(PodFact::held));
+        self.wait(old.map(wait_of), new.map(wait_of));
         if let Some(pod) = new.filter(|new| old.is_none_or(|old| old.id.uid != new.id.uid) && wants_place(new)) {
             self.arrival(pod);
         }
@@ -258,6 +309,7 @@ impl Follows<OutsidePodFact> for PlacementIndex {
             self.deletion(&pod.id.uid);
         }
         self.holds(old.and_then(OutsidePodFact::held), new.and_then(OutsidePodFact::held));
+        self.wait(old.map(outside_wait_of), new.map(outside_wait_of));
     }
 }
 

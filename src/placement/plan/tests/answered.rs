@@ -17,7 +17,7 @@ use crate::pigeon::LearnedDemand;
 use crate::policy::{CompiledPolicy, best};
 use crate::preempted;
 use crate::question::{NodeRejection, PlacedPod, PlacementQuestion, Siblings};
-use crate::world::registered;
+use crate::world::{PlacementWorld, registered, waits};
 use ganglion_core::facts::{
     Key, NodeFact, OutsidePodFact, Owner, PodFact, ReplicaSetFact, Requests, ScaleFact, USAGE_SAMPLED_AT,
 };
@@ -451,6 +451,50 @@ fn safe_counts_preempted_pods_as_long_as_they_are_measured(#[case] bound: i64, #
     assert_eq!(rejections[0].is_some(), rejects);
 }
 
+/// The log of pods that were bound has a bound. A reader that is behind it looks at every pod.
+#[test]
+fn a_pod_that_was_bound_before_thousands_of_others_does_not_count() {
+    let mut scene = Scene::few(1, 1);
+    scene.watched("p0", None);
+    assert_eq!(scene.offered(&placed("p0")), ["n0"]);
+    assert!(scene.rejected(&placed("new"))[0].is_some());
+    scene.watched("p0", Some("unknown"));
+    for other in 0..5000 {
+        scene.watched(&format!("other-{other}"), Some("unknown"));
+    }
+    assert_eq!(scene.rejected(&placed("new")), [None]);
+}
+
+/// A change that a property test makes to one of a few pods.
+#[derive(Clone, Copy, Debug)]
+enum Change {
+    /// A scheduler gets an answer about it; whether it is in the cache by then.
+    Answered(bool),
+    Waits,
+    WaitsOutside,
+    Bound,
+    Finished,
+    Deleted,
+    /// This number of seconds passes.
+    Later(i64),
+    /// A request refreshes the inventory.
+    Refreshed,
+}
+
+fn any_change() -> impl Strategy<Value = Change> {
+    use Change::{Answered, Bound, Deleted, Finished, Later, Refreshed, Waits, WaitsOutside};
+    prop_oneof![
+        3 => any::<bool>().prop_map(Answered),
+        2 => Just(Waits),
+        1 => Just(WaitsOutside),
+        2 => Just(Bound),
+        1 => Just(Finished),
+        1 => Just(Deleted),
+        1 => (0_i64..20).prop_map(Later),
+        2 => Just(Refreshed),
+    ]
+}
+
 /// A pod that a scheduler has placed: its name, its node, and the number of later answers before its binding is seen.
 type Choice = (String, String, usize);
 
@@ -493,6 +537,58 @@ proptest! {
             if let Some(node) = open.first() {
                 *counts.entry(node.clone()).or_default() += 1;
                 scene.watched(&name, Some(node));
+            }
+        }
+    }
+
+    /// The log of the world shows each pod that is settled, as a look at every pod would.
+    #[test]
+    fn exactly_the_settled_pods_are_forgotten(changes in prop::collection::vec((0_usize..4, any_change()), 1..60)) {
+        let mut scene = Scene::few(1, 1);
+        scene.inventory.refresh(&scene.world, scene.now);
+        // Time of the answer, and whether the pod was in the cache.
+        let mut answered = HashMap::<usize, (Timestamp, bool)>::new();
+        for (place, change) in changes {
+            let name = format!("p{place}");
+            let PodFact { id, hold, .. } = pod(&name, 1, None, hold(100, 1000));
+            match change {
+                Change::Answered(cached) => {
+                    let nodes = [place].into_iter().collect();
+                    scene.inventory.answered.record(&placed(&name), nodes, None, cached, scene.now);
+                    answered.entry(place).or_insert((scene.now, cached)).0 = scene.now;
+                }
+                Change::Waits => scene.watched(&name, None),
+                Change::WaitsOutside => {
+                    scene.world.apply(OutsidePodFact { id, hold, ..OutsidePodFact::default() }, Origin::Watch);
+                }
+                Change::Bound => scene.watched(&name, Some("n0")),
+                Change::Finished => scene.apply(PodFact { finished: true, ..pod(&name, 1, None, hold) }),
+                Change::Deleted => {
+                    if let Some(id) = scene.world.pod(&id.key).map(|pod| pod.id.clone()) {
+                        scene.world.remove::<PodFact>(&id);
+                    }
+                }
+                Change::Later(seconds) => scene.now += jiff::SignedDuration::from_secs(seconds),
+                Change::Refreshed => {
+                    let before = answered.len();
+                    answered.retain(|place, (at, cached)| {
+                        let pod = placed(&format!("p{place}"));
+                        let age = scene.now.duration_since(*at).as_secs();
+                        match waits(&scene.world, &pod.key, &pod.uid) {
+                            Some(waits) => waits && age <= 30,
+                            None => !*cached && age <= 5 && !scene.world.was_deleted(&pod.uid),
+                        }
+                    });
+                    let is_behind = scene.inventory.is_behind(&scene.world, scene.now);
+                    prop_assert!(is_behind || answered.len() == before, "a request would not refresh");
+                    scene.inventory.refresh(&scene.world, scene.now);
+                    prop_assert!(!scene.inventory.is_behind(&scene.world, scene.now));
+                    let others = scene.inventory.answered.others(&"x".into());
+                    let left: Vec<usize> = (0..4).filter(|place| others.likely(*place).pods > 0).collect();
+                    let mut expected: Vec<usize> = answered.keys().copied().collect();
+                    expected.sort_unstable();
+                    prop_assert_eq!(left, expected);
+                }
             }
         }
     }
