@@ -257,8 +257,8 @@ pub struct MoveTemplate {
     pub from: Option<NodeSource>,
     /// Nodes that the replicas move to.
     pub to: Target,
-    /// Maximum number of replicas to move, 1 to 100. If fewer match when the action begins, those move; without any, the
-    /// next rung of the ladder follows. Default: 1.
+    /// Maximum number of replicas to move, 1 to 100. If fewer match when the action begins, those move; without any,
+    /// the next rung of the ladder follows. Default: 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 100))]
     pub count: Option<i32>,
