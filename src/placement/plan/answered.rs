@@ -275,8 +275,8 @@ impl AnsweredPods {
         self.unchecked.iter().chain(self.late(now)).any(|uid| self.is_settled(uid, world, now))
     }
 
-    /// Forgets the pods that are bound, finished or gone, and those whose time is over. `checked`: clock of the world at
-    /// the last call. Without its log, each request about a pod would look up all pods of a burst.
+    /// Forgets the pods that are bound, finished or gone, and those whose time is over. `checked`: clock of the world
+    /// at the last call. Without its log, each request about a pod would look up all pods of a burst.
     pub fn forget_settled(&mut self, world: &World, checked: u64, now: Timestamp) {
         let settled: Vec<Uid> = match world.settled_since(checked) {
             Some(changed) => changed.chain(&self.unchecked).chain(self.late(now)).cloned().collect(),
