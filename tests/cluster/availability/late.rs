@@ -51,6 +51,8 @@ async fn deliver(testbed: &Testbed, held: Held, write: &Write) -> Result<()> {
     operator.signal("-CONT")?;
     let ended = operator.end().await?.context("the former leader still runs")?;
     ensure!(!ended.success(), "the former leader ended by {ended}");
+    // The testbed would start it again.
+    operator.kill();
     Ok(())
 }
 

@@ -1,8 +1,9 @@
 //! `kubectl ganglion drain`: pods that leave a node, pods that stay and why, and the state after an interruption.
 
+use std::pin::pin;
 use std::process::Output;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use ganglion_api::workload_action::WorkloadAction;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, Pod, ServiceAccount};
@@ -62,11 +63,17 @@ fn said(output: Output) -> Result<(i32, String)> {
     Ok((output.status.code().context("it was killed")?, text))
 }
 
-/// Interrupts a drain, as Ctrl-C does. Returns its exit code and output.
-async fn interrupted(child: Child) -> Result<(i32, String)> {
+/// Interrupts a drain, as Ctrl-C does, once this is reached. Returns what was reached, and the exit code and output of
+/// the drain. An error if the drain ends before.
+async fn interrupted<T>(child: Child, reached: impl Future<Output = Result<T>>) -> Result<(T, (i32, String))> {
     let pid = child.id().context("it has ended")?.to_string();
+    let mut output = pin!(child.wait_with_output());
+    let reached = tokio::select! {
+        reached = reached => reached?,
+        ended = &mut output => bail!("the drain ended: {:?}", said(ended?)?),
+    };
     Command::new("kill").args(["-INT", &pid]).status().await?;
-    said(child.wait_with_output().await?)
+    Ok((reached, said(output.await?)?))
 }
 
 fn ends(found: &(i32, String), code: i32, words: &[&str]) -> Result<()> {
@@ -311,13 +318,13 @@ fn a_drain_that_was_interrupted_goes_on_or_is_undone() {
         lease_is_held(testbed).await?;
         testbed.operator.lock().await.kill();
         let child = user.begin(&[home, "-w"])?;
-        testbed.eye.until("the action of the drain", made).await?;
+        let ((), interrupted) = interrupted(child, testbed.eye.until("the action of the drain", made)).await?;
         let words = [
             "Interrupted. 1 action continues in the cluster: ",
             &format!("kubectl ganglion drain {home} -w"),
             &format!("kubectl ganglion drain {home} --uncordon"),
         ];
-        ends(&interrupted(child).await?, INTERRUPTED, &words)?;
+        ends(&interrupted, INTERRUPTED, &words)?;
         let lease = json!({"spec": {"holderIdentity": ""}}).to_string();
         testbed.kubectl(&["patch", "lease", "ganglion", "--type=merge", "-p", &lease], None).await?;
         let late = user.drain(&[home, "--timeout", "1s", "--lease-namespace", &testbed.ns]).await?;
@@ -375,8 +382,9 @@ fn the_end_of_the_time_names_pods_that_wait_for_room() {
             let mut conditions = only.status.as_ref()?.conditions.iter().flatten();
             conditions.any(|one| one.reason.as_deref() == Some("Unschedulable")).then(|| only.name_any())
         };
-        let waiting = testbed.eye.until("one pod of the workload, which waits for room", waits).await?;
-        ends(&interrupted(child).await?, INTERRUPTED, &[])?;
+        let waits = testbed.eye.until("one pod of the workload, which waits for room", waits);
+        let (waiting, interrupted) = interrupted(child, waits).await?;
+        ends(&interrupted, INTERRUPTED, &[])?;
         let drained = user.drain(&[&home, "--disruption", "--timeout", "1s"]).await?;
         let words = [&*format!("pending: {} Pod/{waiting} of ReplicaSet/old-", testbed.ns), "nodes are available"];
         ends(&drained, TIMED_OUT, &words)?;
@@ -513,8 +521,9 @@ fn a_budget_that_allows_nothing_is_told() {
         testbed.kubectl(&["patch", "pdb", "web", "--type=merge", "-p", &patch], None).await?;
         let child = user.begin(&[home, "-w"])?;
         let is_blocked = |seen: &Seen| (ready(seen.actions.values().next()?)?.1 == "BudgetBlocked").then_some(());
-        testbed.eye.until("the budget in the way of the action", is_blocked).await?;
-        ends(&interrupted(child).await?, INTERRUPTED, &[])?;
+        let is_blocked = testbed.eye.until("the budget in the way of the action", is_blocked);
+        let ((), interrupted) = interrupted(child, is_blocked).await?;
+        ends(&interrupted, INTERRUPTED, &[])?;
         let drained = user.drain(&[home, "--timeout", "1s", "-w"]).await?;
         let words = ["BudgetBlocked: ", "PodDisruptionBudget web: ", "The time is over.", "Its action goes on."];
         ends(&drained, TIMED_OUT, &words)?;
