@@ -184,7 +184,11 @@ pub fn working(ctx: &PlanContext, slots: &[Slot]) -> ActionHealth {
 /// The result of an action with `count: All` that found no replica.
 fn nothing_words(ctx: &PlanContext) -> String {
     let workload = ctx.work.workload.map(|workload| format!("{} {}", workload.kind, workload.name)).unwrap_or_default();
-    let place = ctx.work.from.map(|from| format!(" on {}", source_words(from))).unwrap_or_default();
+    let place = match (ctx.work.from, ctx.work.to) {
+        (Some(from), _) => format!(" on {}", source_words(from)),
+        (None, Some(to)) => format!(" on a node that does not match `to` ({})", target_words(to)),
+        (None, None) => String::new(),
+    };
     format!("nothing to do: no replica of {workload}{place}")
 }
 

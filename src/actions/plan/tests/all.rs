@@ -41,6 +41,20 @@ fn none_is_a_success_with_nothing_to_do() {
     assert_eq!(summary.done, "0/0");
 }
 
+#[test]
+fn replicas_that_are_on_targets_already_stay() {
+    let mut stage = Stage::new();
+    stage.act(
+        "go",
+        json!({"move": {"workload": web(), "to": {"where": "node.name != 'd'"}, "count": "All", "upTo": 1}}),
+    );
+    stage.settle("go");
+    let (ready, _, message) = stage.ready("go");
+    assert_eq!(ready, "True");
+    let expected = "nothing to do: no replica of Deployment web on a node that does not match `to` (node.name != 'd')";
+    assert_eq!(message, expected);
+}
+
 #[rstest]
 #[case::succeeded(off("d"), "True")]
 #[case::refused(move_web(json!({"nodeName": "nowhere"})), "False")]
