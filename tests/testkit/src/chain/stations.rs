@@ -193,11 +193,12 @@ impl HeatChain<'_> {
             until("measured again", async || Ok((self.measurement().await? != last).then_some(()))).await?;
         }
         let after = self.at_rest().await?;
+        let failed = self.failed();
         let same = |what: &str, number: usize, holds: bool| StationCheck::new(what, number.to_string(), holds);
         Ok(vec![
             same("pods since then, on the same nodes", after.pods.len(), before.pods == after.pods),
             same("actions, none since then", after.actions, before.actions == after.actions),
-            StationCheck::new("actions that failed", list(&self.failed()), self.failed().is_empty()),
+            StationCheck::new("actions that failed", list(&failed), failed.is_empty()),
             same("replicas", after.replicas, before.replicas == after.replicas),
         ])
     }
